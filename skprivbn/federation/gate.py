@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from skprivbn.federation._rows import row_blocks
 from skprivbn.federation.program import (
     ALL_ROWS,
     COUNTS,
@@ -25,9 +26,12 @@ Weights = RowWeights | CountsAt | Weighing
 # Sums of weights are told in this unit: up to 2**35 rows fit the numbers of every
 # backend, and a row is thousands of their smallest steps.
 _UNIT = 2.0**14
-# Squares of weights below the smallest step of a backend must not become none: what
-# has any weight at all is about a row.
-_STEP = 2.0**-24
+# Squares of weights are told twice: in that unit, whatever their size, and, if they are
+# small, in units of 2**-40 up to a limit. Weights may be deviations in units of a level
+# far from zero, whose squares are below the smallest step of a backend otherwise.
+_FINE_UNIT, _FINE_LIMIT = 2.0**-40, 2.0**40
+# They must not become none: what has any weight at all is about a row.
+_STEP = 2.0**-50
 # Rows of equal weight count in full, whatever rounding does.
 _SLACK = 1e-6
 
@@ -58,8 +62,10 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
         raise TypeError(f"weights cannot be {type(weights).__name__}")
     squares = np.zeros(0)
     if weights.squares is not None:
-        squares = weights.squares / _UNIT
-        squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
+        fine = np.minimum(weights.squares / _FINE_UNIT, _FINE_LIMIT)
+        squares = np.append(weights.squares / _UNIT, fine)
+        present = np.tile(weights.total > 0, 2)
+        squares = np.where(present, np.maximum(squares, _STEP), 0.0)
     cells = weights.cells / _UNIT
     return np.concatenate([vector, weights.total / _UNIT, squares, cells])
 
@@ -129,7 +135,10 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
     if isinstance(weights, Weighing) or weights.squares is None:
         return behind * _UNIT
     n_blocks = len(weights.total)
-    sums, squares, cells = np.split(behind * _UNIT, [n_blocks, 2 * n_blocks])
+    sums, coarse, fine, cells = np.split(behind, np.arange(1, 4) * n_blocks)
+    # below the limit no party's squares were cut off
+    squares = np.where(fine < _FINE_LIMIT, fine * _FINE_UNIT, coarse * _UNIT)
+    sums, cells = sums * _UNIT, cells * _UNIT
     rows = np.divide(sums**2, squares, out=np.zeros_like(squares), where=squares > 0)
     # however small, weights are those of some rows
     rows = np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
@@ -167,15 +176,52 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([parts.sum(axis=0), np.einsum("ij,ij->j", parts, parts)])
 
 
-def rows_of_pairs(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def two_valued(rows: Any) -> np.ndarray:
+    """Tell which columns have no more than two values.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns) or RowSource
+        NaN where a value is missing.
+
+    Returns
+    -------
+    is_two_valued : ndarray of bool of shape (n_columns,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> two_valued(np.array([[0, 1.0], [1, 2.0], [np.nan, 3.0]])).tolist()
+    [True, False]
+    """
+    low, high = np.full((2, rows.shape[1]), [[np.inf], [-np.inf]])
+    for block in row_blocks(rows):
+        low, high = np.fmin(low, _least(block)), np.fmax(high, -_least(-block))
+    found = np.ones(rows.shape[1], dtype=bool)
+    for block in row_blocks(rows):
+        found &= np.all((block == low) | (block == high) | np.isnan(block), axis=0)
+    return found
+
+
+def _least(block):
+    return np.fmin.reduce(block, axis=0, initial=np.inf)
+
+
+def rows_of_pairs(
+    deviations: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
+) -> np.ndarray:
     """Return how many rows the products of two columns are about, sign by sign.
 
-    Of two columns of two values, these are the four cells of their table.
+    Of two columns of two values, these are the four cells of their table, which the
+    sum of products tells. A sum of products of other numbers tells no such count.
 
     Parameters
     ----------
     deviations, weights :
         As of :func:`rows_beside`.
+    counted : ndarray of bool of shape (n_columns,), default=None
+        Columns of two values, in all rows of which these may be a block; by default
+        those that have two in these.
 
     Returns
     -------
@@ -189,7 +235,8 @@ def rows_of_pairs(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     array([ 3.,  5.,  0., 92.])
     """
     pairs = np.triu_indices(deviations.shape[1], 1)
-    roots = np.sqrt(weights)
+    counted = two_valued(deviations) if counted is None else counted
+    deviations, roots = np.where(counted, deviations, 0.0), np.sqrt(weights)
     sums = []
     for power in (1, 2):
         above, below = (side**power for side in _sides(deviations, roots))

@@ -19,7 +19,7 @@ from skprivbn.federation._rows import (
     unit_of_squares,
 )
 from skprivbn.federation._terms import NoisyTerms
-from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
+from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs, two_valued
 from skprivbn.federation.program import RowWeights
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
@@ -216,7 +216,8 @@ def add_moments(
         spread = add(lambda x, w: _sizes((x - about) / unit, w))
         cells = add(lambda x, w: rows_beside(x - about, w))
         if pairs or second == "full":
-            products = add(lambda x, w: rows_of_pairs((x - about) / unit, w))
+            few = two_valued(rows)
+            products = add(lambda x, w: rows_of_pairs((x - about) / unit, w, few))
             cells = np.hstack([cells, products])
         return RowWeights(*spread, kish(cells), own_columns * 3 + of_pairs * 4)
 

@@ -88,6 +88,14 @@ def check_gate(gate):
     )
     for size in (1e-9, 1e-300):
         assert not passes(gate, RowWeights.of([size]))
+    for size in (1e-9, 1e6):
+        assert passes(gate, RowWeights.of(np.full(20, size)))
+        assert not passes(gate, RowWeights.of(np.full(19, size)))
+    large, small = (RowWeights.of(np.full(400, size)) for size in (1e6, 1e-3))
+    assert np.max(gate.with_rows(np.zeros(1), large, 400)) < 2**50
+    # those of the large are cut off in the fine unit, wherever the others' are not
+    assert passes(gate, large, small, large)
+    assert not passes(gate, RowWeights.of([1e6]), RowWeights.of([1e6]), small)
     lonely = np.append(1.0, np.full(999, 1e-6))
     assert not passes(gate, RowWeights.of(lonely))
     two = RowWeights(np.array([400.0, 3.0]), None, np.zeros(0), (0, 1))
@@ -101,6 +109,11 @@ def check_gate(gate):
     assert gate.kish(gate.rows_beside(d, w)).round(9).tolist() == [8, 3, 92, 97]
     assert gate.kish(gate.rows_beside(d, 2 * w)).round(9).tolist() == [8, 3, 92, 97]
     assert gate.kish(gate.rows_of_pairs(d, w)).round(9).tolist() == [3, 5, 0, 92]
+    other = np.column_stack([d[:, 0], d[:, 1] + np.arange(100)])
+    assert gate.two_valued(other).tolist() == [True, False]
+    assert gate.two_valued(np.where(other > 50, np.nan, d)).all()
+    assert not gate.rows_of_pairs(other, w).any()
+    assert gate.rows_of_pairs(other, w, np.ones(2, dtype=bool)).any()
     heavy = np.where(np.arange(100) == 0, 1e6, 1.0)
     assert gate.kish(gate.rows_beside(d, heavy))[0] < 1.1
     assert gate.kish(gate.rows_of_pairs(d, heavy))[0] < 1.1
@@ -119,16 +132,22 @@ GATE = [
         'count = n_rows if vector.dtype.kind == "i" else n_rows / _UNIT',
         "count = n_rows",
     ),
-    ("squares = weights.squares / _UNIT", "squares = weights.squares"),
+    ("np.append(weights.squares / _UNIT, fine)", "np.append(weights.squares, fine)"),
+    ("weights.squares / _FINE_UNIT, _FINE", "weights.squares, _FINE"),
+    (
+        "np.minimum(weights.squares / _FINE_UNIT, _FINE_LIMIT)",
+        "weights.squares * 2**40",
+    ),
+    ("np.where(fine < _FINE_LIMIT, fine", "np.where(fine > _FINE_LIMIT, fine"),
+    ("fine * _FINE_UNIT, coarse * _UNIT)", "coarse * _UNIT, coarse * _UNIT)"),
+    (
+        "deviations, roots = np.where(counted, deviations, 0.0)",
+        "deviations, roots = deviations",
+    ),
+    ("(block == low) | (block == high) |", "(block == low) |"),
     ("np.maximum(squares, _STEP), 0.0)", "squares, 0.0)"),
-    (
-        "np.where(weights.total > 0, np.maximum",
-        "np.where(weights.total > 1e-6, np.maximum",
-    ),
-    (
-        "np.where(weights.total > 0, np.maximum",
-        "np.where(weights.total >= 0, np.maximum",
-    ),
+    ("np.tile(weights.total > 0, 2)", "np.tile(weights.total > 1e-6, 2)"),
+    ("np.tile(weights.total > 0, 2)", "np.tile(weights.total >= 0, 2)"),
     ("cells = weights.cells / _UNIT", "cells = weights.cells"),
     (
         "weights.total / _UNIT, squares, cells]",
@@ -168,7 +187,8 @@ GATE = [
         "(total[:n_values][weights.positions])",
     ),
     ("return behind * _UNIT", "return behind"),
-    ("np.split(behind * _UNIT, [n_blocks", "np.split(behind, [n_blocks"),
+    ("sums, cells = sums * _UNIT, cells * _UNIT", "cells = cells * _UNIT"),
+    ("sums, cells = sums * _UNIT, cells * _UNIT", "sums = sums * _UNIT"),
     ("np.divide(sums**2, squares", "np.divide(sums, squares"),
     (
         "np.maximum(rows, np.finfo(np.float64).tiny), 0.0)",
@@ -176,7 +196,7 @@ GATE = [
     ),
     ("return np.append(rows, cells)", "return np.append(rows, 99 + cells)"),
     ("parts.sum(axis=0), np.einsum(", "parts.max(axis=0), np.einsum("),
-    ("roots = np.sqrt(weights)", "roots = np.ones(len(weights))"),
+    ("0.0), np.sqrt(weights)", "0.0), np.ones(len(weights))"),
     ("for power in (1, 2):", "for power in (1, 1):"),
     ("np.maximum(known, 0.0), np.maximum(-known, 0.0)", "np.abs(known), np.abs(known)"),
     (
