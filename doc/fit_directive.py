@@ -88,13 +88,14 @@ def who_learns_what(ledger):
     for who, what, source, seen_as, *_ in rows:
         who = "each party" if who in ledger.parties else who
         if source == SUMMED:
-            what = "total of: " + re.sub(r"\bits ", "", what)
+            what = re.sub(r"\bits ", "", what)
         reads, gets = readers.setdefault(who, ({}, {}))
         if seen_as in UNREADABLE:
             gets[f"{what} ({UNREADABLE[seen_as]})"] = True
         else:
             kind = seen_as.partition(":")[0].removesuffix(" values")
-            kind = kind.replace("sums over rows, in the clear", "exact")
+            exact = "total" if source == SUMMED else "exact"
+            kind = kind.replace("sums over rows, in the clear", exact)
             kind = kind.replace("values with differentially private noise", "noisy")
             kind = kind.replace("noisy (", "noisy, ").rstrip(")")
             reads[f"{what} ({kind})"] = True

@@ -171,9 +171,9 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         defaults = {"n_draws": 1000, "n_burn_in": 200, "batch_size": 50}
         given = self.metropolis_params
         chains = fill_params("metropolis_params", given, METROPOLIS_PARAMS, **defaults)
-        random, seed = check_random_state(chains.pop("random_state", None)), 0
+        rng, seed = check_random_state(chains.pop("random_state", None)), 0
         if self.method == "metropolis":
-            seed = int(random.randint(np.iinfo(np.int32).max))
+            seed = int(rng.randint(np.iinfo(np.int32).max))
         return {**chains, "seed": seed}
 
     @property

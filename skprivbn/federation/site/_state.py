@@ -48,9 +48,6 @@ CREATE TABLE questions (number TEXT PRIMARY KEY, question TEXT NOT NULL);
 CREATE TABLE imported (file TEXT PRIMARY KEY);
 PRAGMA user_version = {_SCHEMA_VERSION};
 """
-# a clock that was set back does not make a reservation hold for ever
-_LAPSED = "(at <= :late OR at >= :early)"
-_MINE = "WHERE account = :account AND session = :session"
 
 
 class SiteState:
@@ -268,10 +265,18 @@ class SiteState:
             return self._ask(ask, account=account, kind=kind, besides=besides)
 
     def _forget_lapsed(self):
+        # a clock that was set back does not make a reservation hold for ever
         times = {"late": _time(-RESERVED_FOR), "early": _time(RESERVED_FOR)}
-        self._change(f"DELETE FROM charges WHERE NOT is_charged AND {_LAPSED}", **times)
-        forget = f"UPDATE charges SET announced = 0 WHERE announced AND {_LAPSED}"
-        self._change(forget, **times)
+        self._change(
+            "DELETE FROM charges "
+            "WHERE NOT is_charged AND (at <= :late OR at >= :early)",
+            **times,
+        )
+        self._change(
+            "UPDATE charges SET announced = 0 "
+            "WHERE announced AND (at <= :late OR at >= :early)",
+            **times,
+        )
 
     def reserve(self, account, session, kind, **cost):
         """Set a cost aside, which the caller has checked; once for a session."""
@@ -281,25 +286,42 @@ class SiteState:
 
     def announce(self, account, session, n_numbers):
         """Set exact numbers aside; return whether the session has a reservation."""
-        change = f"UPDATE charges SET announced = :n, at = :at {_MINE}"
-        mine = {"account": account, "session": session}
-        return self._change(change, n=n_numbers, at=_time(), **mine)
+        return self._change(
+            "UPDATE charges SET announced = :n, at = :at "
+            "WHERE account = :account AND session = :session",
+            n=n_numbers,
+            at=_time(),
+            account=account,
+            session=session,
+        )
 
     def charge(self, account, session, n_numbers):
         """Take what was set aside, for good; return whether it was still there."""
-        change = "UPDATE charges SET is_charged = 1, numbers = numbers + :n, at = :at, "
-        mine = {"account": account, "session": session, "n": n_numbers, "at": _time()}
         with self.transaction():
             self._forget_lapsed()
-            return self._change(f"{change} announced = 0 {_MINE}", **mine)
+            return self._change(
+                "UPDATE charges SET is_charged = 1, numbers = numbers + :n, "
+                "at = :at, announced = 0 "
+                "WHERE account = :account AND session = :session",
+                account=account,
+                session=session,
+                n=n_numbers,
+                at=_time(),
+            )
 
     def release(self, account, session):
         """Give back what was set aside and not charged."""
         mine = {"account": account, "session": session}
         with self.transaction():
-            self._change(f"DELETE FROM charges {_MINE} AND NOT is_charged", **mine)
             self._change(
-                f"UPDATE charges SET announced = 0 {_MINE} AND announced", **mine
+                "DELETE FROM charges "
+                "WHERE account = :account AND session = :session AND NOT is_charged",
+                **mine,
+            )
+            self._change(
+                "UPDATE charges SET announced = 0 "
+                "WHERE account = :account AND session = :session AND announced",
+                **mine,
             )
 
     def add_refusal(self, account, session, version, what):
