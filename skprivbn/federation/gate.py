@@ -26,12 +26,9 @@ Weights = RowWeights | CountsAt | Weighing
 # Sums of weights are told in this unit: up to 2**35 rows fit the numbers of every
 # backend, and a row is thousands of their smallest steps.
 _UNIT = 2.0**14
-# Squares of weights are told twice: in that unit, whatever their size, and, if they are
-# small, in units of 2**-40 up to a limit. Weights may be deviations in units of a level
-# far from zero, whose squares are below the smallest step of a backend otherwise.
-_FINE_UNIT, _FINE_LIMIT = 2.0**-40, 2.0**40
-# They must not become none: what has any weight at all is about a row.
-_STEP = 2.0**-50
+# Squares of weights below the smallest step of a backend must not become none: what
+# has any weight at all is about a row.
+_STEP = 2.0**-24
 # Rows of equal weight count in full, whatever rounding does.
 _SLACK = 1e-6
 
@@ -62,10 +59,8 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
         raise TypeError(f"weights cannot be {type(weights).__name__}")
     squares = np.zeros(0)
     if weights.squares is not None:
-        fine = np.minimum(weights.squares / _FINE_UNIT, _FINE_LIMIT)
-        squares = np.append(weights.squares / _UNIT, fine)
-        present = np.tile(weights.total > 0, 2)
-        squares = np.where(present, np.maximum(squares, _STEP), 0.0)
+        squares = weights.squares / _UNIT
+        squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
     cells = weights.cells / _UNIT
     return np.concatenate([vector, weights.total / _UNIT, squares, cells])
 
@@ -135,10 +130,7 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
     if isinstance(weights, Weighing) or weights.squares is None:
         return behind * _UNIT
     n_blocks = len(weights.total)
-    sums, coarse, fine, cells = np.split(behind, np.arange(1, 4) * n_blocks)
-    # below the limit no party's squares were cut off
-    squares = np.where(fine < _FINE_LIMIT, fine * _FINE_UNIT, coarse * _UNIT)
-    sums, cells = sums * _UNIT, cells * _UNIT
+    sums, squares, cells = np.split(behind * _UNIT, [n_blocks, 2 * n_blocks])
     rows = np.divide(sums**2, squares, out=np.zeros_like(squares), where=squares > 0)
     # however small, weights are those of some rows
     rows = np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)

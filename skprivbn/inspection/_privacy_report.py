@@ -81,7 +81,7 @@ def privacy_report(
     >>> X, party = np.arange(60.0).reshape(30, 2), ["north", "south", "west"] * 10
     >>> scaler = FederatedStandardScaler().fit(X, party=party)
     >>> page = privacy_report(scaler, title="A study of three hospitals")
-    >>> "Did anybody learn who is in the other's file?" in page
+    >>> "Did anybody learn who is in" in page
     True
     """
     learners = _find_learners(estimator)
