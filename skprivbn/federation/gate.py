@@ -186,17 +186,18 @@ def two_valued(rows: Any) -> np.ndarray:
     >>> two_valued(np.array([[0, 1.0], [1, 2.0], [np.nan, 3.0]])).tolist()
     [True, False]
     """
-    low, high = np.full((2, rows.shape[1]), [[np.inf], [-np.inf]])
-    for block in row_blocks(rows):
-        low, high = np.fmin(low, _least(block)), np.fmax(high, -_least(-block))
-    found = np.ones(rows.shape[1], dtype=bool)
-    for block in row_blocks(rows):
-        found &= np.all((block == low) | (block == high) | np.isnan(block), axis=0)
-    return found
+    low = -_largest(-block for block in row_blocks(rows))
+    high = _largest(row_blocks(rows))
+    are_ends = (
+        np.all((block == low) | (block == high) | np.isnan(block), axis=0)
+        for block in row_blocks(rows)
+    )
+    return np.logical_and.reduce(list(are_ends))
 
 
-def _least(block):
-    return np.fmin.reduce(block, axis=0, initial=np.inf)
+def _largest(blocks):
+    ends = [np.fmax.reduce(block, axis=0, initial=-np.inf) for block in blocks]
+    return np.max(ends, axis=0)
 
 
 def rows_of_pairs(

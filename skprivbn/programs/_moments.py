@@ -185,7 +185,8 @@ def add_moments(
     def add(function: Callable) -> Any:
         return sum(function(x, w) for x, w in _chunks(rows, weights))
 
-    own, n_features = add(_first_moments), rows.shape[1]
+    own = add(_first_moments)
+    n_features = len(own) // 3
     own_mean, own_columns = _own_mean(own), tuple(range(n_features))
     # of a pair, its second column
     of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())

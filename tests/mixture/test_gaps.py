@@ -257,7 +257,7 @@ def test_blocks_of_rows_give_the_same():
         def read(rows=rows):
             return iter([rows[:7], rows[7:]])
 
-        blocks[name] = RowSource(read, len(rows), list("abcde"))
+        blocks[name] = RowSource(read, len(rows), list("abcd"))
     partition = HorizontalPartition(blocks)
     model = PPEMGaussianMixture(2, **options).fit(partition)
     np.testing.assert_allclose(model.means_, expected.means_, atol=1e-10)
