@@ -45,7 +45,7 @@ CELLS_PER_COMPONENT = 10
 
 #: fewest and most iterations that are chosen for a budget, and the rows and the share
 #: of a component's rows that noise is held to between them; of a stored study
-_FEWEST, _MOST = 3, 10
+_FEWEST, _MOST = 4, 10
 _USUAL_ROWS, _NOISE_SHARE = 10_000, 0.01
 
 #: bits after the point of rows and of responsibilities, and of products of two
@@ -124,6 +124,11 @@ class PrivateEMTerms(MixtureTerms):
         """How many noisy sums there are."""
         return self.max_iter + self.uses_cells
 
+    @property
+    def n_cells(self):
+        """How many random cells rows are counted in."""
+        return CELLS_PER_COMPONENT * self.n_components
+
     def n_values(self, n_features):
         """Return the length of the sums of an iteration."""
         return n_statistics(self.covariance_type, self.n_components, n_features)
@@ -136,10 +141,25 @@ class PrivateEMTerms(MixtureTerms):
         """
         return 2.0 ** math.ceil(math.log2(100 * math.sqrt(self.n_values(n_features))))
 
+    def cells_factor(self, n_features):
+        """Return by what the grid of the cells is finer than that of the iterations.
+
+        A row is in one cell: it changes its size by one and d sums by at most one, by
+        1 + d in all and by sqrt(1 + d) in Euclidean norm. The noise hides changes of
+        the sums of the M-step, which are larger: a multiple of the counts, the largest
+        power of two with which they change by no more, has the same noise and less of
+        it per row.
+        """
+        l1, l2 = sensitivities(self.covariance_type, n_features)
+        room = l1 / (1 + n_features)
+        if self.delta > 0:
+            room = l2 / math.sqrt(1 + n_features)
+        return 2.0 ** math.floor(math.log2(room))
+
     def with_iterations(self, n_features, n_parties):
         """Return terms with as many iterations as the budget bears.
 
-        By public quantities alone: the most of 3 to 10 with which the noise on a sum is
+        By public quantities alone: the most of 4 to 10 with which the noise on a sum is
         at most one per cent of a component's part of 10,000 rows.
         """
         for n_iter in range(_MOST, _FEWEST, -1):
@@ -151,15 +171,27 @@ class PrivateEMTerms(MixtureTerms):
         return replace(self, max_iter=_FEWEST)
 
     def noise(self, n_features, n_parties):
-        """Return the noise of all releases together, of which each has its part."""
+        """Return the noise of all releases together, of which each has its part.
+
+        The rows of a person weigh one together, so that they change exact sums by no
+        more than one row does. Rounding adds less than one to each number that changes:
+        to all numbers of an iteration, to one cell of a row, to any cell of a person.
+        All releases have the noise of the one that changes most.
+        """
         check_bounds(self.bounds, n_features)
-        length, grid = self.n_values(n_features), self.grid(n_features)
-        l1, l2 = sensitivities(self.covariance_type, n_features)
+        grid, n_changed = self.grid(n_features), self.n_values(n_features)
+        changes = [(grid, *sensitivities(self.covariance_type, n_features), n_changed)]
+        if self.uses_cells:
+            fine, size = grid * self.cells_factor(n_features), 1 + n_features
+            n_changed = size * (self.n_cells if self.protects == "individuals" else 1)
+            changes.append((fine, size, math.sqrt(size), n_changed))
+        largest_l1 = max(math.ceil(g * l1 + n) for g, l1, _, n in changes)
+        largest_l2 = max(g * l2 + math.sqrt(n) for g, _, l2, n in changes)
         mechanism = CountMechanism.for_budget(
             self.epsilon,
             self.delta,
-            l1_sensitivity=self.n_releases * math.ceil(grid * l1 + length),
-            l2_sensitivity=math.sqrt(self.n_releases) * (grid * l2 + math.sqrt(length)),
+            l1_sensitivity=self.n_releases * largest_l1,
+            l2_sensitivity=math.sqrt(self.n_releases) * largest_l2,
         )
         return distribute(mechanism, n_parties, self.min_honest)
 
@@ -260,17 +292,23 @@ def noisy_em(me: Me) -> Generator[Any, Any, dict]:
     noise = terms.noise(len(low), len(me.roster)).split(terms.n_releases)
     grid, rows = terms.grid(len(low)), rows_in_box(me, box)
     if terms.uses_cells:
-        cells = random_cells(terms, len(low))
+        cells, fine = random_cells(terms, len(low)), grid * terms.cells_factor(len(low))
         sums = sum(exact_cells(fill_with_zeros(X), cells, s) for X, s in rows())
-        total = yield Noisy(round_sums(sums, grid), noise, CELLS)
+        total = yield Noisy(round_sums(sums, fine), noise, CELLS)
         means = centres_of_cells(
-            total / grid, mixture.means, noise.std / grid, terms.seeds[0]
+            total / fine, mixture.means, noise.std / fine, terms.seeds[0]
         )
         mixture = replace(mixture, means=means)
-    for _ in range(terms.max_iter):
+    average, n_averaged = 0.0, 0
+    for n_iter in range(terms.max_iter):
         sums = sum(noisy_expectation(X, s, mixture, frame) for X, s in rows())
         total = yield Noisy(round_sums(sums, grid), noise, NOISY)
-        mixture = maximise_noisy(total / grid, frame, noise.std / grid)
+        # from half of them on, EM hardly moves while noise is new: the mean with the
+        # sums just before has less of it. Of noisy sums and public numbers alone.
+        n_averaged = n_averaged + 1 if 2 * n_iter >= terms.max_iter else 1
+        average = average + (total / grid - average) / n_averaged
+        std = noise.std / grid / math.sqrt(n_averaged)
+        mixture = maximise_noisy(average, frame, std)
     return box.outside(mixture, terms.reg_covar)
 
 
@@ -329,8 +367,7 @@ def rows_in_box(me, box):
 def random_cells(terms, n_features):
     """Return points of the box, public: of the seed."""
     random_state = np.random.RandomState(terms.seeds[0])
-    n_cells = CELLS_PER_COMPONENT * terms.n_components
-    return random_state.uniform(-1, 1, (n_cells, n_features))
+    return random_state.uniform(-1, 1, (terms.n_cells, n_features))
 
 
 def noisy_expectation(rows, shares, mixture, frame):
@@ -407,33 +444,49 @@ def maximise_noisy(sums, frame, noise_std):
         With noise; counts may be negative, covariances indefinite.
     frame : Frame
     noise_std : float
-        Standard deviation of the noise on each sum. Variances below what it alone
-        would make are raised to that.
+        Standard deviation of the noise on each sum. Covariances are shrunk by what
+        it explains of their differences: of a component to those of all, of all to a
+        diagonal matrix. Variances below what noise alone makes are raised to that.
 
     Returns
     -------
     mixture : Mixture
     """
-    n_components = len(frame.reference)
+    n_components, kind = len(frame.reference), frame.covariance_type
     sums = sums.copy()
     sums[:n_components] = np.maximum(sums[:n_components], max(noise_std, 1.0))
     counts, means, covariances = maximise(sums, frame, 0.0)
-    means = np.clip(means, -1, 1)
-    floor = np.clip(noise_std / counts, 1e-6, 1.0)
-    kind = frame.covariance_type
+    means, weights = np.clip(means, -1, 1), counts / counts.sum()
+    shared, noise_of_all = covariances, noise_std / counts.sum()
+    if kind != "tied":
+        shared = np.tensordot(weights, covariances, axes=1)
+        noise_of_all = noise_of_all * math.sqrt(n_components)
+    if kind in ("full", "tied"):
+        shared = _shrink(shared, np.diag(np.diag(shared)), noise_of_all)
+    floor = np.clip(noise_of_all, 1e-6, 1.0)
     if kind == "tied":
-        covariances = _between(covariances, noise_std / counts.sum())
-    elif kind == "full":
-        covariances = np.stack([_between(c, f) for c, f in zip(covariances, floor)])
+        covariances = _between(shared, floor)
     else:
-        floor = floor if kind == "spherical" else floor[:, np.newaxis]
+        noise = noise_std / counts
+        pairs = zip(covariances, noise)
+        covariances = np.stack([_shrink(c, shared, std) for c, std in pairs])
+    if kind == "full":
+        covariances = np.stack([_between(c, floor) for c in covariances])
+    elif kind != "tied":
         covariances = np.clip(covariances, floor, 1.0)
-    return Mixture.from_covariances(kind, counts / counts.sum(), means, covariances)
+    return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def _shrink(values, target, noise_std):
+    """Take from the differences to a target what noise explains of their squares."""
+    gaps = values - target
+    explained = np.size(gaps) * noise_std**2
+    return target + gaps * max(1 - explained / max(np.sum(gaps**2), 1e-300), 0.0)
 
 
 def _between(covariance, floor):
     """Bring the eigenvalues between `floor` and what a unit box allows."""
     values, vectors = np.linalg.eigh(covariance)
-    values = np.clip(values, min(max(floor, 1e-6), 1.0), len(values))
+    values = np.clip(values, floor, len(values))
     covariance = (vectors * values) @ vectors.T
     return (covariance + covariance.T) / 2

@@ -58,7 +58,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         Added to the diagonals of the covariances.
     max_iter : int, default=None
         Most EM iterations per start. With 0 the start itself is the result. None means
-        100; with `epsilon` 3 to 10, by the budget and the size of the mixture.
+        100; with `epsilon` 4 to 10, by the budget and the size of the mixture.
     n_init : int, default=1
         Number of starts, of which the best is kept.
     init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em", \

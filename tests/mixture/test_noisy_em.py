@@ -8,7 +8,8 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
-from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.federation import Me
+from skprivbn.mixture import PPEMGaussianMixture, _noisy_em
 from skprivbn.mixture._gaussian_steps import (
     local_statistics,
     n_statistics,
@@ -19,6 +20,7 @@ from skprivbn.mixture._noisy_em import (
     exact_cells,
     exact_statistics,
     maximise_noisy,
+    noisy_em,
     round_rows,
     round_sums,
     sensitivities,
@@ -195,7 +197,7 @@ def test_a_larger_budget_bears_more_iterations(delta):
         replace(terms, epsilon=epsilon).with_iterations(2, 3).max_iter
         for epsilon in (0.1, 1.0, 3.0, 30.0)
     ]
-    assert n_iter == sorted(n_iter) and n_iter[0] == 3 and n_iter[-1] == 10
+    assert n_iter == sorted(n_iter) and n_iter[0] == 4 and n_iter[-1] == 10
     more = replace(terms, n_components=30, epsilon=3.0)
     assert more.with_iterations(2, 3).max_iter < n_iter[2]
 
@@ -205,7 +207,118 @@ def test_defaults_find_components_at_epsilon_1(many_rows, delta):
     X, truth, party = many_rows
     mixture = private(epsilon=1.0, delta=delta, max_iter=None).fit(X, party=party)
     assert adjusted_rand_score(truth, mixture.predict(X)) > 0.9
-    assert 3 <= mixture.n_iter_ <= 10
+    assert 4 <= mixture.n_iter_ <= 10
+
+
+@types
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("n_features", [1, 2, 7])
+def test_sums_of_cells_use_the_sensitivity_that_is_there(
+    covariance_type, n_features, delta
+):
+    terms = private_terms(
+        covariance_type=covariance_type,
+        delta=delta,
+        max_iter=1,
+        bounds=np.array([[-1.0] * n_features, [1.0] * n_features]),
+    )
+    noise, factor = terms.noise(n_features, 3), terms.cells_factor(n_features)
+    row = np.ones((1, n_features))
+    sums = exact_cells(row, np.zeros((20, n_features)), np.ones(1))
+    change = round_sums(sums, terms.grid(n_features) * factor)
+    order = 1 if delta == 0 else 2
+    # two releases; twice the factor would be more than the noise covers
+    cost = 2 ** (1 / order) * np.linalg.norm(change, order)
+    assert cost <= noise.sensitivity < 2.1 * cost
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_row_changes_what_is_released_by_less_than_the_noise_hides(delta):
+    terms = private_terms(covariance_type="full", delta=delta, max_iter=1)
+    rows = np.vstack([np.random.default_rng(0).uniform(-1, 1, (30, 2)), np.ones(2)])
+    order = 1 if delta == 0 else 2
+    programs = [
+        noisy_em(Me({"X": rows[:n]}, terms, "a", ("a", "b", "c"))) for n in (30, 31)
+    ]
+    total = None
+    for _ in range(terms.n_releases):
+        # the same totals, from which both do the same step
+        fewer, more = (program.send(total) for program in programs)
+        assert fewer.noise == more.noise
+        change = np.linalg.norm(more.counts - fewer.counts, order)
+        # more than half of it: both releases use the sensitivity that is there
+        assert 0.5 < change / more.noise.sensitivity <= 1
+        total = more.counts
+
+
+def test_late_sums_are_averaged(monkeypatch):
+    terms = private_terms(max_iter=4, init_params="random")
+    rows = np.random.default_rng(0).uniform(-1, 1, (30, 2))
+    seen = []
+
+    def spy(sums, frame, noise_std):
+        seen.append((sums, noise_std))
+        return maximise_noisy(sums, frame, noise_std)
+
+    monkeypatch.setattr(_noisy_em, "maximise_noisy", spy)
+    program, totals = noisy_em(Me({"X": rows}, terms, "a", ("a", "b"))), []
+    release = next(program)
+    with pytest.raises(StopIteration):
+        while True:
+            totals.append(release.counts + len(totals))
+            release = program.send(totals[-1])
+    std = release.noise.std / terms.grid(2)
+    for (sums, noise_std), late in zip(seen, ([0], [1], [1, 2], [1, 2, 3])):
+        mean = np.mean([totals[i] for i in late], axis=0) / terms.grid(2)
+        np.testing.assert_allclose(sums, mean)
+        assert noise_std == pytest.approx(std / np.sqrt(len(late)))
+    assert len(seen) == 4
+
+
+@types
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("n_features", [1, 2, 6])
+def test_noise_covers_the_rounding_of_a_person_in_every_cell(
+    covariance_type, n_features, delta
+):
+    terms = private_terms(
+        n_components=3,
+        covariance_type=covariance_type,
+        delta=delta,
+        bounds=np.array([[-1.0] * n_features, [1.0] * n_features]),
+        protects="individuals",
+    )
+    noise, n_cells = terms.noise(n_features, 3), terms.n_cells
+    fine = terms.grid(n_features) * terms.cells_factor(n_features)
+    # shares are multiples of 2^-14, which is a part of a step of the grid
+    share = 2**34 // 2**14
+    step = int(2**34 / fine)
+    # a row of this person in each cell, at a corner: sums grow by just over `whole`
+    whole = 2**34 // n_cells // step
+    added = np.full(n_cells * (1 + n_features), whole * step + share)
+    assert added[:n_cells].sum() <= 2**34
+    # sums of others are just below the middle of two steps: all are rounded up
+    others = np.full(len(added), step // 2 - share)
+    change = round_sums(others + added, fine) - round_sums(others, fine)
+    assert (change == whole + 1).all()
+    order = 1 if delta == 0 else 2
+    assert 2 ** (1 / order) * np.linalg.norm(change, order) <= noise.sensitivity
+
+
+@types
+def test_covariances_are_shrunk_by_what_noise_explains(covariance_type):
+    rng = np.random.default_rng(0)
+    frame = uniform_frame(covariance_type, np.zeros((2, 2)), np.ones(2))
+    rows = rng.normal(0, 0.1, (4000, 2)) * [[1.0, 2.0]]
+    rows[2000:] *= 2
+    sums = local_statistics(rows, np.repeat(np.eye(2), 2000, axis=0), frame)
+    exact, little, much = (
+        maximise_noisy(sums, frame, std).covariances for std in (0.0, 0.1, 100.0)
+    )
+    np.testing.assert_allclose(little, exact, rtol=0.01)
+    if covariance_type != "tied":
+        np.testing.assert_allclose(much[0], much[1])
+        assert np.abs(exact[1] / exact[0]).max() > 3
 
 
 @types
