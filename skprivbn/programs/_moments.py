@@ -195,8 +195,9 @@ def add_moments(
         n = add(lambda x, w: np.stack([w, w**2]) @ ~np.isnan(x))
         sides = add(lambda x, w: rows_beside(x - own_mean, w))
         # weights that few rows have tell of these rows beside a fit without
-        others = weights - weights.mean() if len(weights) else weights
-        of_weights = rows_beside(others[:, np.newaxis], np.ones(len(weights)))
+        varies = len(weights) > 0 and np.ptp(weights) > 0
+        others = weights - weights.mean() if varies else np.zeros(1)
+        of_weights = rows_beside(others[:, np.newaxis], np.ones(len(others)))
         cells = kish(np.hstack([sides, of_weights]))
         return RowWeights(*n, cells, (*own_columns * 3, *["sample_weight"] * 2))
 
