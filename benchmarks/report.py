@@ -169,6 +169,11 @@ SECTIONS = {
         "Processor seconds on a loaded machine, one run, and peaks of resident memory. "
         "100 million rows are from an earlier run.",
     ),
+    "site_questions": Section(
+        "Which questions of an honest study three hospitals answer",
+        "With the recommended site file; `study_site_questions.py` says what the "
+        "columns are.",
+    ),
     "flare": Section(
         "NVIDIA FLARE against one process",
         "Elapsed seconds.",

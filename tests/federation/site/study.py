@@ -50,8 +50,9 @@ path = "icu.csv"
 {rules}
 estimators = ["DPCGMLearner", "FederatedBayesianNetwork",
     "FederatedGaussianBayesianNetwork", "FederatedKBinsDiscretizer",
-    "FederatedOneHotEncoder", "FederatedSimpleImputer", "FederatedStandardScaler",
-    "PPEMGaussianMixture", "PrivateGLMMClassifier", "PrivateGLMMRegressor", "describe"]
+    "FederatedNotearsADMM", "FederatedOneHotEncoder", "FederatedPCA",
+    "FederatedSimpleImputer", "FederatedStandardScaler", "PPEMGaussianMixture",
+    "PrivateGLMMClassifier", "PrivateGLMMRegressor", "describe"]
 
 [datasets.icu.columns]
 {columns}
