@@ -148,6 +148,37 @@ def is_small(counts, least):
     return (np.asarray(counts) > 0) & (np.asarray(counts) < least)
 
 
+def rare_levels(counts, min_count, least):
+    """Tell which levels of a column become one, so that it is about enough rows.
+
+    Where fewer than `least` rows have any of them, the next larger level joins them
+    (secondary suppression): merged, they would still be a count of few rows.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_levels,)
+        Of all parties' rows.
+    min_count : float
+        Levels that fewer rows have become one.
+    least : int
+        Smallest count that may be told.
+
+    Returns
+    -------
+    are_rare : ndarray of bool of shape (n_levels,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rare_levels(np.array([90, 7, 3, 0]), min_count=4, least=5)
+    array([False,  True,  True,  True])
+    """
+    are_rare = counts < max(min_count, least)
+    while is_small(counts[are_rare].sum(), least) and not are_rare.all():
+        are_rare[np.argmin(np.where(are_rare, np.inf, counts))] = True
+    return are_rare
+
+
 def in_steps(counts, step):
     """Return counts rounded down to multiples of a step.
 

@@ -1,8 +1,9 @@
-"""Which labels the columns of several parties have, and which is the most frequent.
+"""Which labels the columns of several parties have, which are frequent, which rare.
 
 Labels are public if they are declared. Otherwise parties tell each other theirs, those
-of few rows left out. Frequencies are added up for the parties only, who tell the
-winners; or, with differential privacy, in one noisy sum over declared labels.
+of few rows left out. Frequencies are added up for the parties only, who tell the most
+frequent labels, or which are rare; or, with differential privacy, in one noisy sum over
+declared labels.
 """
 
 from collections.abc import Generator, Mapping
@@ -23,7 +24,7 @@ from skprivbn.federation import (
     program,
     sum_over_rows,
 )
-from skprivbn.federation._cells import CountTerms
+from skprivbn.federation._cells import CountTerms, rare_levels
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.utils import by_column
@@ -81,6 +82,11 @@ class CategoriesTerms(CountTerms):
         Labels of every column; None where parties are to tell theirs.
     count : bool
         Whether the most frequent label of each column is wanted.
+    min_frequency : int, float or None
+        Labels that fewer rows have, or a smaller share of all rows, are told as rare;
+        None asks for none of them.
+    min_cell_count : int
+        Labels that fewer rows have are rare in any case.
     **counts
         As of :class:`CountTerms`; `epsilon` needs declared labels. Labels that fewer
         than `min_rows` of a party's rows have are not told.
@@ -89,6 +95,8 @@ class CategoriesTerms(CountTerms):
     names: list[str]
     categories: list[list[Any] | None]
     count: bool = False
+    min_frequency: int | float | None = None
+    min_cell_count: int = 0
 
     def check(self):
         """Refuse what cannot be a label, and noise without declared labels."""
@@ -99,6 +107,10 @@ class CategoriesTerms(CountTerms):
                 check_states(name, labels)
         if self.epsilon is not None and (None in self.categories or not self.count):
             raise ValueError("epsilon: frequencies of declared labels only")
+        if self.min_frequency is not None:
+            is_share = isinstance(self.min_frequency, float)
+            if self.count or not 0 < self.min_frequency < (1 if is_share else np.inf):
+                raise ValueError("min_frequency: a number of rows, or a share of them")
 
     def n_labels(self):
         """Return how many labels there are at most."""
@@ -120,7 +132,7 @@ class CategoriesTerms(CountTerms):
 
 @program(CategoriesTerms)
 def categories(me: Me) -> Generator[Any, Any, dict]:
-    """Tell labels that are not declared; count them, and find the most frequent."""
+    """Tell labels that are not declared; find the most frequent, or the rare ones."""
     terms = me.terms
     if np.shape(me.block["X"])[1] != len(terms.names):
         raise PartyRefusal("invalid-data")
@@ -139,6 +151,10 @@ def categories(me: Me) -> Generator[Any, Any, dict]:
             told |= yield Tell(messages, "labels of columns", "public")
             messages = {}
         found = _union(told.values(), terms)
+    if terms.min_frequency is not None:
+        told = np.append(_count(me, found), me.n_rows)
+        total = yield Sum(told, "frequencies of labels, number of rows", ALL_ROWS)
+        return {"categories": found, "rare": _rare(total, found, terms)}
     if not terms.count:
         return {"categories": found}
     counts = yield Sum(_count(me, found), "frequencies of labels", ALL_ROWS)
@@ -215,8 +231,22 @@ def _winners(counts, categories, least):
 
     The first of those that are equally frequent.
     """
-    ends = np.cumsum([len(labels) for labels in categories])[:-1]
     return [
         labels[of.argmax()] if labels and of.max() >= least else None
-        for labels, of in zip(categories, np.split(counts, ends))
+        for labels, of in zip(categories, by_sizes(counts, categories))
     ]
+
+
+def _rare(total, categories, terms):
+    """Tell of the labels of all columns, side by side, which are rare."""
+    counts, n_rows = total[:-1], total[-1]
+    is_share = isinstance(terms.min_frequency, float)
+    min_count = terms.min_frequency * (n_rows if is_share else 1)
+    columns = by_sizes(counts, categories)
+    masks = [rare_levels(of, min_count, terms.min_cell_count) for of in columns]
+    return np.concatenate(masks)
+
+
+def by_sizes(values, categories):
+    """Take values of the labels of all columns, side by side, apart by columns."""
+    return np.split(values, np.cumsum([len(labels) for labels in categories])[:-1])

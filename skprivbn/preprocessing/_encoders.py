@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from itertools import islice
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing._categories import (
     MAX_LABELS,
     CategoriesTerms,
+    by_sizes,
     categories,
     known_categories,
 )
@@ -26,6 +27,8 @@ from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge_exact
 from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import (
+    Interval,
+    RealNotInt,
     StrOptions,
     _check_feature_names_in,
     check_parameters,
@@ -35,6 +38,8 @@ from skprivbn.utils._validation import is_missing, read_labels, validate_table
 
 #: a column with more different floats is no column of labels
 MANY_NUMBERS = 30
+#: label of rare ones together, as scikit-learn's encoders call it
+INFREQUENT = "infrequent_sklearn"
 
 
 class CategoryEncoder(TransformerMixin, FederatedEstimator):
@@ -42,6 +47,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
 
     categories: Any
     categories_: list
+    min_frequency: Any
     handle_unknown: str
     accountant: Any
 
@@ -50,29 +56,40 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     _groups_rows = True
     #: parameters that say how labels become numbers
     _options: ClassVar[tuple] = ("handle_unknown",)
-    #: it opens the session only: labels are told, nothing is added up
+    #: labels are told; with `min_frequency` only, their frequencies are added up
     backend = "masking"
     _row_checks = {"dtype": None, "ensure_all_finite": False}
+    _parameter_constraints: ClassVar[dict] = {
+        "categories": [StrOptions({"auto"}), list, dict],
+        "min_frequency": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(RealNotInt, 0, 1, closed="neither"),
+            None,
+        ],
+        "accountant": [PrivacyAccountant, None],
+    }
 
     def _learn(self, partition):
         names = column_names(self)
         known, are_public = known_categories(self.categories, names, partition)
         vars(self).pop("privacy_spent_", None)
-        if are_public:
+        if are_public and self.min_frequency is None:
             self.ledger_ = Ledger(parties=partition.names)
             self.ledger_.note("categories are public: no party was asked")
             self.privacy_spent_ = PrivacyCost(0.0, 0.0)
-        else:
-            known = self._find_categories(partition, names, known)
-        self._set_categories(known)
+            self._set_categories(known)
+            return
+        charge_exact(self, "categories" if not are_public else "rare categories")
+        if not are_public:
+            warn_leak(
+                "categories are read off the data, and a rare one may be that of a "
+                "single row; give the public ones, categories=[[...], ...]"
+            )
+        found = self._find_categories(partition, names, known)
+        self._set_categories(found["categories"], found.get("rare"))
 
     def _find_categories(self, partition, names, known):
-        charge_exact(self, "categories")
-        warn_leak(
-            "categories are read off the data, and a rare one may be that of a single "
-            "row; give the public ones, categories=[[...], ...]"
-        )
-        terms = CategoriesTerms(names, known)
+        terms = CategoriesTerms(names, known, min_frequency=self.min_frequency)
         try:
             found = self._run(partition, categories, terms)
         except PartyError as error:
@@ -89,13 +106,34 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
                     f"column {name!r} has no value at any party, or none that enough "
                     "rows have: leave it out, or declare categories="
                 )
-        return found["categories"]
+        return found
 
-    def _set_categories(self, categories):
+    def _set_categories(self, categories, rare=None):
+        """Take labels of all columns, and which of them, side by side, are rare."""
         self.categories_ = []
         for labels in categories:
             dtype = label_dtype({"column": labels})
             self.categories_.append(np.array(labels, dtype=dtype))
+        rare = np.zeros(sum(map(len, categories)), bool) if rare is None else rare
+        self._rare = by_sizes(rare, categories)
+
+    @property
+    def infrequent_categories_(self) -> list:
+        """Labels of each column that `min_frequency` makes one; None without any."""
+        check_is_fitted(self)
+        columns = zip(self.categories_, self._rare)
+        return [labels[rare] if rare.any() else None for labels, rare in columns]
+
+    @property
+    def _levels(self):
+        """Labels of each column that become numbers, that of rare ones last."""
+        columns = zip(self.categories_, self._rare)
+        return [
+            np.append(labels[~rare].astype(object), INFREQUENT)
+            if rare.any()
+            else labels
+            for labels, rare in columns
+        ]
 
     @by_holders
     def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
@@ -111,11 +149,20 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
         """
         X = validate_table(self, X, reset=False, **self._row_checks)
-        return self._of_codes(self._codes(X, strict=self.handle_unknown == "error"))
+        codes = self._codes(X, strict=self.handle_unknown == "error")
+        return self._of_codes(self._merge(codes))
 
     def _transform_all(self, X):
         """Transform rows of which none may be refused: unknown labels are missing."""
-        return self._of_codes(self._codes(X, strict=False))
+        return self._of_codes(self._merge(self._codes(X, strict=False)))
+
+    def _merge(self, codes):
+        """Return the positions of labels among the levels of their columns."""
+        merged = codes.copy()
+        for column, rare in zip(merged.T, self._rare):
+            levels = np.where(rare, np.sum(~rare), np.cumsum(~rare) - 1)
+            column[:] = np.where(column < 0, -1, levels[column])
+        return merged
 
     def _codes(self, X, strict):
         """Return the position of every label among those of its column, or -1."""
@@ -139,8 +186,10 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         return codes
 
     def _sets_apart(self, X):
-        """Mark labels that get a number though they are none of the categories."""
-        return self._codes(X, strict=False) < 0
+        """Mark labels that are none of the categories, and each of the rare ones."""
+        codes = self._codes(X, strict=False)
+        rare = [codes[:, [j]] == np.flatnonzero(r) for j, r in enumerate(self._rare)]
+        return np.hstack([codes < 0, *rare])
 
     @abstractmethod
     def _of_codes(self, codes):
@@ -151,6 +200,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         return {
             "labels": [x for labels in self.categories_ for x in labels.tolist()],
             "sizes": np.array([len(labels) for labels in self.categories_]),
+            "rare": np.concatenate(self._rare),
             **{name: getattr(self, name) for name in self._options},
         }
 
@@ -164,8 +214,10 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         columns = [list(islice(labels, n)) for n in sizes]
         if sum(sizes) != len(model["labels"]) or min(sizes) < 1:
             raise ValueError("sizes must be those of the columns' labels")
+        rare = check_received(model["rare"], (sum(sizes),)).astype(bool)
         estimator._set_categories(
-            [list(check_states(f"x{i}", column)) for i, column in enumerate(columns)]
+            [list(check_states(f"x{i}", column)) for i, column in enumerate(columns)],
+            rare,
         )
         return estimator
 
@@ -190,18 +242,27 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
         ``{"sex": ["f", "m"]}``: nothing is then asked of the parties. By default what
         dataframes or sites declare, else parties tell the labels that they have, at
         most 256 of a column, and a warning says so.
+    min_frequency : int or float, default=None
+        Labels that fewer rows of all parties have, or a smaller share of them, become
+        one, ``"infrequent_sklearn"``, as in scikit-learn. Parties add up how many rows
+        have each label, and tell which are rare. At sites these are also all labels
+        that fewer than ``min_cell_count`` rows have; if these are too few together, the
+        next larger label joins them.
     handle_unknown : {"error", "use_encoded_value"}, default="error"
         What to do with other labels and missing ones: raise, or use `unknown_value`.
         In front of a private estimator an error would tell that there is such a row.
     unknown_value : float, default=nan
         The number of labels that are none of the categories.
     accountant : PrivacyAccountant, default=None
-        Refuses, if it has a limit, that categories are read off the data.
+        Refuses, if it has a limit, that categories, or which of them are rare, are read
+        off the data.
 
     Attributes
     ----------
     categories_ : list of ndarray
         The labels of each column.
+    infrequent_categories_ : list of (ndarray or None)
+        Those of each column that `min_frequency` makes one.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
@@ -226,21 +287,22 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
 
     _options = ("handle_unknown", "unknown_value")
     _parameter_constraints = {
-        "categories": [StrOptions({"auto"}), list, dict],
+        **CategoryEncoder._parameter_constraints,
         "handle_unknown": [StrOptions({"error", "use_encoded_value"})],
         "unknown_value": [Real],
-        "accountant": [PrivacyAccountant, None],
     }
 
     def __init__(
         self,
         *,
         categories: str | list | dict = "auto",
+        min_frequency: int | float | None = None,
         handle_unknown: str = "error",
         unknown_value: float = np.nan,
         accountant: PrivacyAccountant | None = None,
     ) -> None:
         self.categories = categories
+        self.min_frequency = min_frequency
         self.handle_unknown = handle_unknown
         self.unknown_value = unknown_value
         self.accountant = accountant
@@ -264,7 +326,7 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
         X_original : ndarray of object of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        return _labels_of(np.asarray(X, dtype=np.float64), self.categories_)
+        return _labels_of(np.asarray(X, dtype=np.float64), self._levels)
 
 
 class FederatedOneHotEncoder(CategoryEncoder):
@@ -279,6 +341,12 @@ class FederatedOneHotEncoder(CategoryEncoder):
         is then asked of the parties. By default what dataframes or sites declare, else
         parties tell the labels that they have, at most 256 of a column, and a warning
         says so.
+    min_frequency : int or float, default=None
+        Labels that fewer rows of all parties have, or a smaller share of them, become
+        one, ``"infrequent_sklearn"``, as in scikit-learn. Parties add up how many rows
+        have each label, and tell which are rare. At sites these are also all labels
+        that fewer than ``min_cell_count`` rows have; if these are too few together, the
+        next larger label joins them.
     drop : {"first"} or None, default=None
         "first" makes no column of the first label of each column, to which the others
         are then compared: in front of regressions with an intercept, such as mixed
@@ -288,12 +356,15 @@ class FederatedOneHotEncoder(CategoryEncoder):
         the feature zero, which with `drop` is what the first label is. In front of a
         private estimator an error would tell that there is such a row.
     accountant : PrivacyAccountant, default=None
-        Refuses, if it has a limit, that categories are read off the data.
+        Refuses, if it has a limit, that categories, or which of them are rare, are read
+        off the data.
 
     Attributes
     ----------
     categories_ : list of ndarray
         The labels of each column.
+    infrequent_categories_ : list of (ndarray or None)
+        Those of each column that `min_frequency` makes one.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
@@ -323,28 +394,29 @@ class FederatedOneHotEncoder(CategoryEncoder):
 
     _options = ("handle_unknown", "drop")
     _parameter_constraints = {
-        "categories": [StrOptions({"auto"}), list, dict],
+        **CategoryEncoder._parameter_constraints,
         "drop": [StrOptions({"first"}), None],
         "handle_unknown": [StrOptions({"error", "ignore"})],
-        "accountant": [PrivacyAccountant, None],
     }
 
     def __init__(
         self,
         *,
         categories: str | list | dict = "auto",
+        min_frequency: int | float | None = None,
         drop: str | None = None,
         handle_unknown: str = "error",
         accountant: PrivacyAccountant | None = None,
     ) -> None:
         self.categories = categories
+        self.min_frequency = min_frequency
         self.drop = drop
         self.handle_unknown = handle_unknown
         self.accountant = accountant
 
     def _find_categories(self, partition, names, known):
         found = super()._find_categories(partition, names, known)
-        for name, labels in zip(names, found):
+        for name, labels in zip(names, found["categories"]):
             if len(labels) > MANY_NUMBERS and isinstance(labels[0], float):
                 warn_user(
                     f"column {name!r} holds numbers, and each of its {len(labels)} "
@@ -361,14 +433,15 @@ class FederatedOneHotEncoder(CategoryEncoder):
         return np.hstack(
             [
                 codes[:, [j]] == np.arange(self._n_dropped, len(labels))
-                for j, labels in enumerate(self.categories_)
+                for j, labels in enumerate(self._levels)
             ]
         ).astype(np.float64)
 
     def _sets_apart(self, X):
-        """Mark rows of zeros: those without a known label, and with the dropped one."""
-        codes = self._codes(X, strict=False)
-        return np.hstack([codes < 0, (codes >= 0) & (codes < self._n_dropped)])
+        """Mark rows of zeros with the dropped label, too."""
+        codes = self._merge(self._codes(X, strict=False))
+        dropped = (codes >= 0) & (codes < self._n_dropped)
+        return np.hstack([super()._sets_apart(X), dropped])
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None
@@ -388,7 +461,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
         names = _check_feature_names_in(self, input_features)
         made = [
             f"{name}_{label}"
-            for name, labels in zip(names, self.categories_)
+            for name, labels in zip(names, self._levels)
             for label in labels.tolist()[self._n_dropped :]
         ]
         return np.array(made, dtype=object)
@@ -407,13 +480,13 @@ class FederatedOneHotEncoder(CategoryEncoder):
             or None.
         """
         check_is_fitted(self)
-        first = self._n_dropped
-        ends = np.cumsum([len(labels) - first for labels in self.categories_])[:-1]
+        first, levels = self._n_dropped, self._levels
+        ends = np.cumsum([len(labels) - first for labels in levels])[:-1]
         parts = np.split(np.asarray(X, dtype=np.float64), ends, axis=1)
         # the label of a row of zeros comes before all others
         zeros = [~p.any(axis=1, keepdims=True) for p in parts]
         codes = [np.hstack(z).argmax(axis=1) - 1 + first for z in zip(zeros, parts)]
-        return _labels_of(np.column_stack(codes), self.categories_)
+        return _labels_of(np.column_stack(codes), levels)
 
 
 def _labels_of(codes, categories):

@@ -48,6 +48,77 @@ def test_encodes_as_scikit_learn_does(ours, theirs, options, known):
     assert list(ours.get_feature_names_out()) == list(theirs.get_feature_names_out())
 
 
+def many_rows():
+    """Return rows of three parties, with rare labels, none of which one party has."""
+    rng = np.random.default_rng(0)
+    shares = [0.8, 0.12, 0.05, 0.02, 0.01]
+    rows = np.array([*"abcde"], dtype=object)[rng.choice(5, (300, 2), p=shares)]
+    rows[:, 1] = np.where(rows[:, 1] == "e", "d", rows[:, 1])
+    return rows, np.arange(300) % 3
+
+
+@pytest.mark.parametrize("ours, theirs, options", PAIRS)
+@pytest.mark.parametrize("min_frequency", [1, 4, 20, 200, 301, 0.01, 0.06, 0.9])
+@pytest.mark.parametrize("known", ["auto", [[*"edcba"]] * 2])
+@pytest.mark.filterwarnings("ignore::skprivbn.exceptions.PrivacyLeakWarning")
+def test_rare_labels_are_those_of_scikit_learn(
+    ours, theirs, options, min_frequency, known
+):
+    rows, party = many_rows()
+    options = {"categories": known, "min_frequency": min_frequency, **options}
+    ours = ours(**options).fit(rows, party=party)
+    dense = {"sparse_output": False} if theirs is OneHotEncoder else {}
+    theirs = theirs(**options, **dense).fit(rows)
+    for mine, other in zip(ours.infrequent_categories_, theirs.infrequent_categories_):
+        assert (mine is None) is (other is None)
+        assert mine is None or mine.tolist() == other.tolist()
+    encoded = theirs.transform(rows)
+    np.testing.assert_array_equal(ours.transform(rows), encoded)
+    assert list(ours.get_feature_names_out()) == list(theirs.get_feature_names_out())
+    if encoded.size:
+        labels = ours.inverse_transform(encoded).tolist()
+        assert labels == theirs.inverse_transform(encoded).tolist()
+
+
+def test_only_parties_read_how_many_rows_have_a_label():
+    rows, party = many_rows()
+    encoder = FederatedOneHotEncoder(categories=[[*"abcde"]] * 2, min_frequency=5)
+    ledger = encoder.fit(rows, party=party).ledger_
+    sums = {e.operation for e in ledger.entries if "frequencies" in e.operation}
+    assert sums == {"frequencies of labels, number of rows"}
+    readers = {e.receiver for e in ledger.entries if e.kind == "plaintext sum"}
+    assert "coordinator" not in readers
+    assert not hasattr(encoder, "privacy_spent_")
+    with pytest.raises(BudgetExceededError):
+        encoder.set_params(accountant=PrivacyAccountant(epsilon=1.0)).fit(
+            rows, party=party
+        )
+
+
+@pytest.mark.parametrize("n_rare", [3, 4, 5, 6])
+@pytest.mark.parametrize("holders", [["a"], ["a", "b"], ["a", "b", "c"]])
+def test_merged_labels_are_not_a_small_count(n_rare, holders):
+    """Where counts below 5 are hidden, so many rows have the merged level, or more."""
+    labels = {name: ["x"] * 40 + ["y"] * 10 for name in "abc"}
+    for i in range(n_rare):
+        labels[holders[i % len(holders)]].append("z")
+    tables = {k: np.array(v, dtype=object)[:, None] for k, v in labels.items()}
+    terms = CategoriesTerms(["v"], [[*"xyz"]], min_frequency=1, min_cell_count=5)
+    partition = HorizontalPartition(tables)
+    with partition.federate(categories, terms, "masking") as federation:
+        rare = federation.run()["rare"].tolist()
+    # alone, fewer than 5 would be told: the next larger label joins them
+    assert rare == ([False, True, True] if n_rare < 5 else [False, False, False])
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 0.0, 1.0, float("nan"), "5"])
+def test_min_frequency_is_a_number_of_rows_or_a_share(wrong):
+    with pytest.raises(ValueError, match="min_frequency"):
+        FederatedOneHotEncoder(min_frequency=wrong).fit(X, party=PARTY)
+    with pytest.raises(ValueError, match="min_frequency"):
+        CategoriesTerms(["x"], [["a"]], min_frequency=wrong)
+
+
 @pytest.mark.parametrize("ours", [pair[0] for pair in PAIRS])
 def test_declared_categories_ask_nobody(ours, recwarn):
     encoder = ours(categories=DECLARED, accountant=PrivacyAccountant(epsilon=1.0))
