@@ -85,18 +85,20 @@ class PartyError(RuntimeError):
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs, or cannot be "
         "read (a site has the details in its own skprivbn_errors.log)",
-        "too-few-rows": "a number would be about fewer rows of all sites than the "
-        "strictest allows: min_rows for a sum, min_cell_count for one of two values of "
-        "a column (join levels, or use epsilon=); or it holds fewer rows than its "
-        "minimum, or fewer values of a column with gaps, rows of a cluster or rows "
+        "gaps": "entries are missing, or infinite: fill them first with "
+        "FederatedSimpleImputer, or take missing='skip' where the estimator has it",
+        "too-few-rows": "min_rows or min_cell_count: a number would be about fewer "
+        "rows of all sites than the strictest of them allows (join levels with "
+        "min_frequency=, or use epsilon=); or the site has fewer rows than its "
+        "min_rows, or fewer values of a column with gaps, rows of a cluster or rows "
         "with a past, or fewer records that the others have, too (are keys written in "
         "the same way?)",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
-        "than its site file allows for so many rows; or fewer than min_cell_count of "
-        "its rows share a cell, category, cluster or bin, or lack an entry (join some, "
-        "or use epsilon)",
+        "than its site file allows for so many rows; or min_cell_count: few of its "
+        "rows share a cell, category, cluster or bin, or lack an entry (join levels "
+        "with min_frequency=, or use epsilon=)",
         "small-cells": "the fit opens counts as they are, also small ones, and its "
         "site file says min_cell_count: learn with PrivateK2StructureLearner from "
         "columns or FederatedBayesianNetwork from rows (without EM), whose "
@@ -121,6 +123,18 @@ class PartyError(RuntimeError):
         "budget-exceeded": "what it allows for these data (privacy budget, number of "
         "exact fits, room for results) is used up, or less than this takes",
     }
+    #: the same where the columns are known, which are then named first
+    REASONS_OF_COLUMNS = {
+        "gaps": "have gaps: fill them first with FederatedSimpleImputer, or take "
+        "missing='skip' where the estimator has it",
+        "too-few-rows": "have a level, or an outlier, that is about fewer rows of all "
+        "sites than the strictest of them allows (min_rows, min_cell_count): join "
+        "levels with min_frequency= of an encoder, leave the columns out, or use "
+        "epsilon=",
+        "too-detailed": "have a level that few of its rows have (min_cell_count): join "
+        "levels, with min_frequency= of an encoder or small_clusters='pool' of a mixed "
+        "model, leave the columns out, or use epsilon=",
+    }
 
     def __init__(
         self, party: str, operation: str, code: str, columns: tuple[str, ...] = ()
@@ -130,6 +144,9 @@ class PartyError(RuntimeError):
         super().__init__(party, operation, code, columns)
 
     def __str__(self):
-        reason = self.REASONS.get(self.code, self.code)
-        said = f"party {self.party!r} did not complete {self.operation!r}: {reason}"
-        return f"{said}; columns {list(self.columns)}" if self.columns else said
+        reason, names = self.REASONS.get(self.code, self.code), list(self.columns)
+        if names and self.code in self.REASONS_OF_COLUMNS:
+            reason = f"columns {names} {self.REASONS_OF_COLUMNS[self.code]}"
+        elif names:
+            reason = f"{reason}; columns {names}"
+        return f"party {self.party!r} did not complete {self.operation!r}: {reason}"

@@ -70,8 +70,8 @@ _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
 # What party errors are likely to mean here; the parties' own words stay with them.
 _HINTS = {
-    "invalid-data": "its X, y, cluster, offset or sample_weight has gaps, or y is not "
-    "what the family needs: classes, counts, or proportions of sample_weight trials",
+    "invalid-data": "its y is not what the family needs (classes, counts, or "
+    "proportions of sample_weight trials), or its offset or sample_weight has gaps",
     "out-of-range": "look at the units of X, y, offset and sample_weight",
     "too-detailed": "if few of its rows are in a cluster, small_clusters='pool' merges "
     "such clusters before they are named; if few rows share labels of two columns of "

@@ -345,9 +345,10 @@ def _read_rows(me):
     """Return the own rows, or refuse what is missing or no number."""
     terms, block = me.terms, me.block
     keys = cluster_keys(terms.n_factors)
-    wrong = terms.has_offset != ("offset" in block)
-    if wrong or any(_has_missing(block, key) for key in ["y", *keys]):
+    if terms.has_offset != ("offset" in block):
         raise PartyRefusal("invalid-data")
+    if lacking := [key for key in ["y", *keys] if _has_missing(block, key)]:
+        raise PartyRefusal("gaps", columns=lacking)
     X = np.concatenate(list(row_blocks(me.numbers())))
     offset = _numbers(block.get("offset", np.zeros(len(X))))
     weights = _numbers(block.get("sample_weight", np.ones(len(X))))

@@ -191,9 +191,10 @@ def _check_made_up(mark, before, after, min_cell_count, names):
 
 
 def _refuse_gaps(rows):
-    if not np.all(np.isfinite(rows)):
+    known = np.isfinite(rows)
+    if not known.all():
         why = "entries are missing or infinite: see site-policy --check"
-        raise PartyRefusal("invalid-data", why)
+        raise PartyRefusal("gaps", why, np.flatnonzero(~known.all(axis=0)).tolist())
     return rows
 
 
@@ -273,7 +274,7 @@ def read_block(dataset, columns, data):
             block[key] = _known_persons(values[column])
         elif isinstance(labels, list):
             if block[key].dtype.kind == "f":
-                raise PartyRefusal("invalid-data")
+                raise PartyRefusal("gaps", f"{column} has empty cells", [key])
             block[key] = np.array(labels)[block[key]]
     return block
 

@@ -301,9 +301,12 @@ class _Rows:
                 discrete = [terms.names[v] for v in rest]
                 self.codes[:, rest] = encode(X[:, rest], discrete, labels)
             self.values = to_numbers(X[:, terms.continuous])
-            gaps = (self.codes == MISSING).any() or np.isnan(self.values).any()
-            if (gaps and terms.missing == "error") or np.isinf(self.values).any():
-                raise ValueError("gaps, or infinite numbers")
+            if np.isinf(self.values).any():
+                raise ValueError("infinite numbers")
+        lacks = (self.codes == MISSING).any(axis=0)
+        lacks[terms.continuous] = np.isnan(self.values).any(axis=0)
+        if lacks.any() and terms.missing == "error":
+            raise PartyRefusal("gaps", columns=np.flatnonzero(lacks).tolist())
         self.n_states = [len(labels[name]) for name in terms.names]
         self.indicators = one_hot(self.codes, self.n_states)
 

@@ -1,3 +1,4 @@
+import re
 import stat
 
 import pytest
@@ -6,7 +7,8 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.site import _errors
 from skprivbn.federation.site._errors import ErrorLog
 from skprivbn.mixed_model import PrivateGLMMRegressor
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
+from skprivbn.structure import FederatedBayesianNetwork
 from tests.federation.flare.hospitals import (
     MARKER,
     make_rows,
@@ -82,3 +84,71 @@ def test_the_log_does_not_grow_without_end(tmp_path, monkeypatch):
 
 def test_a_full_disk_changes_no_answer(tmp_path):
     ErrorLog(tmp_path / "no folder" / "errors.log").write("asked", ValueError())
+
+
+@pytest.mark.parametrize(
+    ("ask", "columns", "words"),
+    [
+        (
+            lambda rows: FederatedPCA(1).fit(rows(["age", "bmi"])),
+            ("bmi",),
+            "columns ['bmi'] have gaps: fill them first with FederatedSimpleImputer",
+        ),
+        (
+            lambda rows: PrivateGLMMRegressor().fit(
+                rows(["age"]), y="bmi", cluster="ward"
+            ),
+            ("bmi",),
+            "columns ['bmi'] have gaps",
+        ),
+        (
+            lambda rows: PrivateGLMMRegressor().fit(
+                rows(["age"]), y="stay", cluster="smoker"
+            ),
+            ("smoker",),
+            "columns ['smoker'] have gaps",
+        ),
+        (
+            lambda rows: FederatedBayesianNetwork().fit(rows(["sick", "smoker"])),
+            ("smoker",),
+            "or take missing='skip'",
+        ),
+        (
+            lambda rows: FederatedStandardScaler().fit(rows(["age", "sick"])),
+            ("sick",),
+            "(min_rows, min_cell_count): join levels with min_frequency=",
+        ),
+        (
+            lambda rows: PrivateGLMMRegressor().fit(
+                rows(["age"]), y="stay", cluster="sick"
+            ),
+            ("sick",),
+            "(min_cell_count): join levels, with min_frequency=",
+        ),
+    ],
+)
+def test_a_refusal_says_which_column_and_what_to_do(tmp_path, ask, columns, words):
+    tables = {
+        name: [
+            [
+                i,
+                "" if i % 9 == 0 else 25,
+                i**0.5,
+                *("yn"[i > 0], "yn "[i % 3].strip()),
+                "A",
+            ]
+            for i in range(40)
+        ]
+        for name in ("north", "south", "west")
+    }
+    kinds = {"age": '"float"', "bmi": '"float"', "stay": '"float"'}
+    kinds |= {"sick": '["n", "y"]', "smoker": '["n", "y"]', "ward": '["A"]'}
+    estimators = ["FederatedPCA", "FederatedStandardScaler", "PrivateGLMMRegressor"]
+    estimators += ["FederatedBayesianNetwork"]
+    sites = open_sites(tmp_path, tables, kinds, estimators)
+    with pytest.raises(PartyError) as caught:
+        ask(sites.rows)
+    assert caught.value.columns == columns
+    assert words in str(caught.value)
+    # neither a label nor a number of rows
+    assert not re.search(r"\d", str(caught.value))
