@@ -96,7 +96,7 @@ print(model.summary())
 # ratio, with a 95% confidence interval:
 
 estimate = np.exp(model.coef_[0, 0])
-low, high = np.exp(model.summary().conf_int()[1])
+low, high = model.summary().conf_int(exponentiate=True)["treated"]
 print(f"odds ratio {estimate:.2f} ({low:.2f} to {high:.2f})")
 
 # %%
@@ -129,18 +129,10 @@ print(varying.variance_components())
 # %%
 # The table in the paper
 # ----------------------
-# Rate ratios, with 95% confidence intervals and p values.
+# Rate ratios, with 95% confidence intervals and p values; ``to_latex()`` and
+# ``to_frame()`` have the same.
 
-summary = varying.summary()
-table = summary.to_frame()
-low, high = np.exp(summary.conf_int()).T
-pd.DataFrame(
-    {
-        "rate ratio": np.exp(table["Estimate"]).round(2),
-        "95% interval": [f"{a:.2f} to {b:.2f}" for a, b in zip(low, high)],
-        "p": table["Pr(>|z|)"].map("{:.3f}".format),
-    }
-)
+print(varying.summary().to_markdown(exponentiate=True))
 
 # %%
 # Every hospital looks at the residuals of its own patients.

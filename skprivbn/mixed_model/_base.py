@@ -6,9 +6,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
@@ -16,6 +14,7 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_survey,
+    check_target,
     check_weights,
     cluster_keys,
     finite_per_row,
@@ -23,17 +22,16 @@ from skprivbn.mixed_model._checks import (
     random_terms,
     require_columns,
     require_y,
-    some,
     split_clusters,
+    warn_of_estimates,
     warn_of_same_clusters,
     warn_of_survey,
 )
-from skprivbn.mixed_model._estimates import Estimates
 from skprivbn.mixed_model._linear import linear_mixed_model
-from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.mixed_model._survey import Survey
 from skprivbn.mixed_model._terms import MixedTerms
+from skprivbn.mixed_model._updates import Estimates
 from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
@@ -46,7 +44,7 @@ from skprivbn.utils._sklearn import (
     _fit_context,
     fill_params,
 )
-from skprivbn.utils._typing import TableLike, WeightsLike
+from skprivbn.utils._typing import PerRow, TableLike
 
 #: settings of `effect_params`
 EFFECT_PARAMS = {
@@ -91,14 +89,9 @@ _STEPS = {
     "effects of clusters of one party",
     "log-likelihood, information and effects",
 }
-# Error of the log-likelihood that is worth a warning, and nodes that have less of it.
-_TOO_MUCH, _MANY_NODES = 0.01, 75
-_TRY_MANY = f"try quadrature_params={{'n_nodes': {_MANY_NODES}}}"
 
 
-class BaseGLMM(
-    CallbackSupportMixin, RenamedParameters, FittedGLMMMixin, FederatedEstimator
-):
+class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
     """Parameters, checks and the fit; subclasses say what the target is.
 
     Parameters
@@ -195,6 +188,13 @@ class BaseGLMM(
         **{name: f"effect_params={{{name!r}: ...}}" for name in EFFECT_PARAMS},
     }
 
+    _absent: ClassVar = {
+        "epsilon": "mixed models are fitted exactly, from sums of each cluster in each "
+        "iteration, which the noise that hides a row would drown; to publish under "
+        "differential privacy, release tables by DPCGMLearner(epsilon=...) and fit "
+        "any model to samples of these"
+    }
+
     __metadata_request__fit = {
         "cluster": True,
         "offset": True,
@@ -220,12 +220,12 @@ class BaseGLMM(
     def fit(
         self,
         X: TableLike,
-        y: ArrayLike | None = None,
+        y: PerRow = None,
         *,
-        cluster: ArrayLike | None = None,
-        party: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
+        cluster: PerRow = None,
+        party: PerRow = None,
+        offset: PerRow = None,
+        sample_weight: PerRow = None,
     ) -> Self:
         """Estimate fixed effects and the variances of the random effects.
 
@@ -264,7 +264,7 @@ class BaseGLMM(
             y = column_or_1d(y, warn=True)
             sample_weight = check_weights(sample_weight, len(y))
             offset = finite_per_row("offset", offset, len(y))
-            y = self._check_target(y, sample_weight)
+            y = check_target(y, self._target, sample_weight)
             clusters, names = split_clusters(cluster)
             if cluster is not None:
                 check_clusters(clusters, self.clusters)
@@ -328,21 +328,18 @@ class BaseGLMM(
         if terms.mixed:
             warn_of_survey(survey, factors, ledger)
         estimates = Estimates(**found["estimates"])
-        self._warn_of_estimates(estimates, survey, terms)
+        warn_of_estimates(estimates, survey, column_names(self))
         self._keep(estimates, survey, factors, ledger)
         if not self.singular_:
             warn_of_same_clusters(self, survey.census)
 
     def _make_terms(self, factors, has_offset=False):
-        family, effects = (
-            self._family,
-            random_terms(self.slopes, factors, column_names(self), self._effects),
-        )
+        family, options = self._family, self._effects
+        effects = random_terms(self.slopes, factors, column_names(self), options)
         n_effects = sum(len(columns) for _, columns in effects)
         n_nodes = self._quadrature["n_nodes"]
         if n_nodes is None:
             n_nodes = _DEFAULT_NODES if n_effects <= 1 else 1
-        self._check_terms(factors, family, n_effects, n_nodes)
         clusters = None
         if not factors:
             clusters = []
@@ -356,7 +353,7 @@ class BaseGLMM(
             link=family.link,
             has_offset=has_offset,
             n_factors=len(factors),
-            nested=not self._effects["crossed"],
+            nested=not options["crossed"],
             term_factors=[factor for factor, _ in effects],
             term_columns=[list(columns) for _, columns in effects],
             clusters=clusters,
@@ -368,103 +365,6 @@ class BaseGLMM(
             **self._chains(),
             **{name: getattr(self, name) for name in shared},
         )
-
-    def _check_terms(self, factors, family, n_effects, n_nodes):
-        if len(factors) > 1 and self.clusters is not None:
-            raise ValueError("clusters= goes with one column of cluster labels only")
-        if family.name == "gaussian":
-            return
-        if len(factors) > 1 and self._effects["crossed"]:
-            raise ValueError(
-                "crossed effects are fitted for family='gaussian' only: others would "
-                "open counts of pairs of clusters in every iteration"
-            )
-        if n_effects > 1 and n_nodes > 1:
-            raise ValueError(
-                f"quadrature_params={{'n_nodes': {n_nodes}}} goes with one random "
-                f"effect per row; with {n_effects}, 'n_nodes' is 1 (Laplace's "
-                "approximation)"
-            )
-        if self.method == "metropolis" and (n_effects > 1 or n_nodes == 1):
-            raise ValueError(
-                "method='metropolis' draws one random effect per cluster, and needs "
-                "quadrature_params={'n_nodes': ...} above 1 for its standard errors"
-            )
-
-    def _warn_of_estimates(self, estimates, survey, terms):
-        if np.any(survey.constant):
-            names = column_names(self)
-            warn_user(
-                f"features {some(names, survey.constant)} do not vary: their "
-                "coefficients are set to 0"
-            )
-        error = estimates.log_likelihood[1]
-        few_nodes = estimates.wide and 1 < terms.n_quadrature < _MANY_NODES
-        if error > _TOO_MUCH or few_nodes:
-            warn_user(
-                f"the log-likelihood may be off by {error:.1g}, as "
-                f"effects are wide and clusters have few rows: {terms.n_quadrature} "
-                f"nodes are too few, {_TRY_MANY}"
-            )
-        if estimates.collinear and not estimates.determined:
-            problem = (
-                "features are collinear: the rows do not determine all coefficients, "
-                "which have no standard errors; leave some of the features out, such "
-                "as one of each set of columns of zeros and ones, "
-                "FederatedOneHotEncoder(drop='first')"
-            )
-        elif estimates.stuck:
-            problem = (
-                "the log-likelihood is flat where the search started, which found no "
-                "way: predictors are far from zero; look at the units of offset, or "
-                "set fit_intercept=True"
-            )
-        elif estimates.few:
-            problem = (
-                "the search stopped where the fit began to hang on fewer rows than the "
-                "min_rows of a site, of all or of a cluster: features "
-                "separate the classes, or nearly so, or offset is in too small a unit; "
-                "coefficients have no standard errors; leave out or merge the features "
-                "that tell the classes apart, look at the units of offset"
-            )
-        elif not estimates.determined and terms.target == "classes":
-            problem = (
-                "features separate the classes: some coefficients grow without limit "
-                "and have no standard errors; leave out or merge the features that "
-                "tell the classes apart without error"
-            )
-        elif not estimates.determined:
-            problem = (
-                "y has no events, or nothing but events, in all rows or where a "
-                "feature says so: some coefficients grow without limit and have no "
-                "standard errors; leave out or merge such features"
-            )
-        elif estimates.wide:
-            problem = (
-                "random effects became as wide as they may be: their scale is held at "
-                f"{terms.widest:g}, coefficients are those that go with it and have no "
-                f"standard errors; {_TRY_MANY}, which may be wider, "
-                "unless features nearly separate the classes within clusters: the "
-                "log-likelihood then rises for ever as effects and coefficients grow "
-                "together; leave out or merge such features"
-            )
-        elif not estimates.maximum:
-            problem = "the log-likelihood has no maximum where the search stopped"
-        elif not estimates.converged and not terms.drawn:
-            problem = (
-                f"the search did not converge: increase max_iter, or tol={terms.tol}"
-            )
-            if terms.target != "numbers" and estimates.n_iter < self._max_iter:
-                problem = (
-                    f"the search ended after {estimates.n_iter} steps, where it found "
-                    "no better point: the log-likelihood is nearly flat, as where "
-                    "features nearly separate the classes, or quadrature errs by as "
-                    "much as it rises; coefficients are rough: "
-                    f"{_TRY_MANY}, or leave such features out"
-                )
-        else:
-            return
-        warn_user(problem, ConvergenceWarning)
 
 
 def _each_step(progress):

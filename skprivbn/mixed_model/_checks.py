@@ -4,6 +4,7 @@ from itertools import combinations
 from numbers import Integral
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from skprivbn.exceptions import PartitionError
@@ -16,8 +17,8 @@ from skprivbn.utils import warn_leak, warn_user
 #: what the target of a family is
 TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
 _NEEDED = {
-    "poisson": "counts (0, 1, 2, ...) for family='poisson'",
-    "binomial": "proportions of trials for family='binomial', and sample_weight the "
+    "counts": "counts (0, 1, 2, ...) for family='poisson'",
+    "proportions": "proportions of trials for family='binomial', and sample_weight the "
     "numbers of trials",
 }
 
@@ -46,41 +47,37 @@ def require_columns(estimator, partition, factors):
         )
 
 
-def check_classes(y):
-    """Return `y` as labels of two classes, or say what is wrong."""
-    check_classification_targets(y)
-    kind = type_of_target(y, input_name="y", raise_unknown=True)
-    if kind != "binary":
-        raise ValueError(
-            "Only binary classification is supported. The type of the target is "
-            f"{kind}."
-        )
-    return y
+def check_target(y, target, trials=None):
+    """Return `y` as classes or numbers, or say what is wrong.
 
+    Parameters
+    ----------
+    y : ndarray of shape (n_rows,)
+    target : {"classes", "numbers", "counts", "proportions"}
+    trials : ndarray of shape (n_rows,), default=None
+        What `y` are proportions of; 1 if None.
 
-def check_numbers(y, family, trials):
-    """Return `y` as numbers that the family allows, or say what is wrong."""
-    try:
-        y = np.asarray(y, dtype=float)
-    except ValueError:
-        raise ValueError(f"y must be numbers for family={family!r}") from None
-    if not np.all(np.isfinite(y)):
-        raise ValueError(
-            "y contains NaN or infinity: whoever holds these rows has to drop them"
-        )
-    if not fits_family(y, TARGETS[family], 1.0 if trials is None else trials):
-        raise ValueError(f"y must be {_NEEDED[family]}")
-    return y
-
-
-def fits_family(y, target, trials):
-    """Tell whether `y` are counts, or proportions of trials, if that is the target."""
-    if target not in ("counts", "proportions"):
-        return True
-    events = y * trials if target == "proportions" else y
+    Returns
+    -------
+    y : ndarray of shape (n_rows,)
+    """
+    if target == "classes":
+        check_classification_targets(y)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        if kind != "binary":
+            raise ValueError(
+                "Only binary classification is supported. The type of the target is "
+                f"{kind}."
+            )
+        return y
+    y = finite_per_row("y", y, len(y))
+    if target == "numbers":
+        return y
+    events = y * (1.0 if trials is None else trials) if target == "proportions" else y
     whole = np.all(np.abs(events - np.rint(events)) <= 1e-6)
-    in_range = np.all(y >= 0) and (target == "counts" or np.all(y <= 1))
-    return bool(whole and in_range)
+    if not whole or np.any(y < 0) or (target == "proportions" and np.any(y > 1)):
+        raise ValueError(f"y must be {_NEEDED[target]}")
+    return y
 
 
 def finite_per_row(name, values, n_rows):
@@ -90,7 +87,7 @@ def finite_per_row(name, values, n_rows):
     values = one_per_row(name, values, n_rows)
     try:
         values = values.astype(float)
-    except ValueError:
+    except (TypeError, ValueError):
         raise ValueError(f"{name} must be numbers, one per row") from None
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} has NaN or infinity: give every row a finite number")
@@ -345,6 +342,72 @@ def warn_of_survey(survey, factors, ledger):
     for factor, rows in zip(factors, census.n_rows):
         if terms.target == "classes" and rows.max() == 1:
             warn_user(_LIKE_ROWS.format(_named(factor, factors)))
+
+
+#: what may be wrong with estimates, in the order in which it is looked for
+PROBLEMS = {
+    "collinear": "features are collinear: the rows do not determine all coefficients, "
+    "which have no standard errors; leave some of the features out, such as one of "
+    "each set of columns of zeros and ones, FederatedOneHotEncoder(drop='first')",
+    "flat": "the log-likelihood is flat where the search started, which found no way: "
+    "predictors are far from zero; look at the units of offset, or set "
+    "fit_intercept=True",
+    "few": "the search stopped where the fit began to hang on fewer rows than the "
+    "min_rows of a site, of all or of a cluster: features separate the classes, or "
+    "nearly so, or offset is in too small a unit; coefficients have no standard "
+    "errors; leave out or merge the features that tell the classes apart, look at the "
+    "units of offset",
+    "separated": "features separate the classes: some coefficients grow without limit "
+    "and have no standard errors; leave out or merge the features that tell the "
+    "classes apart without error",
+    "no_events": "y has no events, or nothing but events, in all rows or where a "
+    "feature says so: some coefficients grow without limit and have no standard "
+    "errors; leave out or merge such features",
+    "wide": "random effects became as wide as they may be: their scale is held at "
+    "{terms.widest:g}, coefficients are those that go with it and have no standard "
+    "errors; {more_nodes}, which may be wider, unless features nearly separate the "
+    "classes within clusters: the log-likelihood then rises for ever as effects and "
+    "coefficients grow together; leave out or merge such features",
+    "no_maximum": "the log-likelihood has no maximum where the search stopped",
+    "ended": "the search ended after {n_iter} steps, where it found no better point: "
+    "the log-likelihood is nearly flat, as where features nearly separate the classes, "
+    "or quadrature errs by as much as it rises; coefficients are rough: {more_nodes}, "
+    "or leave such features out",
+    "not_converged": "the search did not converge: increase max_iter, or "
+    "tol={terms.tol}",
+}
+# Error of the log-likelihood that is worth a warning, and nodes that have less of it.
+_TOO_MUCH, _MANY_NODES = 0.01, 75
+
+
+def warn_of_estimates(estimates, survey, features):
+    """Warn of what keeps estimates from being what was asked for.
+
+    Parameters
+    ----------
+    estimates : Estimates
+    survey : Survey
+    features : list of str
+    """
+    terms, error = survey.terms, estimates.log_likelihood[1]
+    if np.any(survey.constant):
+        warn_user(
+            f"features {some(features, survey.constant)} do not vary: their "
+            "coefficients are set to 0"
+        )
+    more_nodes = f"try quadrature_params={{'n_nodes': {_MANY_NODES}}}"
+    few_nodes = estimates.problem == "wide" and 1 < terms.n_quadrature < _MANY_NODES
+    if error > _TOO_MUCH or few_nodes:
+        warn_user(
+            f"the log-likelihood may be off by {error:.1g}, as effects are wide and "
+            f"clusters have few rows: {terms.n_quadrature} nodes are too few, "
+            f"{more_nodes}"
+        )
+    if estimates.problem:
+        problem = PROBLEMS[estimates.problem].format(
+            terms=terms, n_iter=estimates.n_iter, more_nodes=more_nodes
+        )
+        warn_user(problem, ConvergenceWarning)
 
 
 def warn_of_same_clusters(fitted, census):

@@ -247,56 +247,10 @@ class Census:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where every random effect stands.
-
-    Effects are numbered by factor, level of the factor, and column.
-
-    Parameters
-    ----------
-    factors : ndarray of int of shape (n_effects,)
-        Factor of each column of random effects.
-    n_levels : sequence of int
-        Number of levels of each factor.
-    parts : sequence of ndarray of int of shape (n_levels,)
-        Number of the block that each level of each factor belongs to.
-    """
-
-    factors: np.ndarray
-    n_levels: tuple
-    parts: tuple
-
-    @property
-    def numbers(self):
-        """For each column, the numbers of the effects of all its factor's levels."""
-        numbers, start = {}, 0
-        for factor, n_levels in enumerate(self.n_levels):
-            members = np.flatnonzero(self.factors == factor)
-            every = start + np.arange(n_levels * len(members)).reshape(n_levels, -1)
-            numbers.update(zip(members, every.T))
-            start += every.size
-        return [numbers[j] for j in range(len(self.factors))]
-
-    def blocks(self):
-        """Return what goes together, as :class:`Blocks`."""
-        size = sum(self.n_levels[f] for f in self.factors)
-        column, level, part = (np.zeros(size, dtype=int) for _ in range(3))
-        for j, (f, numbers) in enumerate(zip(self.factors, self.numbers)):
-            column[numbers] = j
-            level[numbers] = np.arange(len(numbers)) * len(self.n_levels) + f
-            part[numbers] = self.parts[f]
-        order = np.lexsort((np.arange(size), part))
-        _, first, counts = np.unique(part[order], return_index=True, return_counts=True)
-        members = [
-            np.array([order[a : a + n] for a in first[counts == n]])
-            for n in np.unique(counts)
-        ]
-        return Blocks(tuple(members), column, level)
-
-
-@dataclass(frozen=True)
 class Blocks:
     """Blocks of effects, those of one size together.
+
+    Effects are numbered by factor, level of the factor, and column.
 
     Parameters
     ----------
@@ -304,11 +258,52 @@ class Blocks:
         Numbers of the effects, for each size.
     column, level : ndarray of int of shape (n_numbers,)
         Of every effect.
+    numbers : list of ndarray of int of shape (n_levels,)
+        For each column of random effects, the numbers of all its factor's levels.
     """
 
     members: tuple
     column: np.ndarray
     level: np.ndarray
+    numbers: list
+
+    @classmethod
+    def of(cls, factors, parts):
+        """Lay out the effects.
+
+        Parameters
+        ----------
+        factors : ndarray of int of shape (n_effects,)
+            Factor of each column of random effects.
+        parts : sequence of ndarray of int of shape (n_levels,)
+            Number of the block that each level of each factor belongs to.
+
+        Returns
+        -------
+        blocks : Blocks
+        """
+        column, level, part, numbers, size = [], [], [], {}, 0
+        for factor, of_level in enumerate(parts):
+            members = np.flatnonzero(factors == factor)
+            every = np.arange(len(of_level) * len(members)).reshape(len(of_level), -1)
+            numbers.update(zip(members, size + every.T))
+            size += every.size
+            column.append(np.tile(members, len(of_level)))
+            levels = np.arange(len(of_level)) * len(parts) + factor
+            level.append(np.repeat(levels, len(members)))
+            part.append(np.repeat(of_level, len(members)))
+        column, level, part = (
+            np.concatenate([np.zeros(0, dtype=int), *pieces])
+            for pieces in (column, level, part)
+        )
+        order = np.argsort(part, kind="stable")
+        _, first, counts = np.unique(part[order], return_index=True, return_counts=True)
+        members = [
+            np.array([order[a : a + n] for a in first[counts == n]])
+            for n in np.unique(counts)
+        ]
+        numbers = [numbers[j] for j in range(len(factors))]
+        return cls(tuple(members), column, level, numbers)
 
     def places(self):
         """Return group, block and position of every effect."""

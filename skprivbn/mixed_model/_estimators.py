@@ -1,7 +1,5 @@
 """Mixed models of classes, and of numbers, counts and proportions."""
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy
@@ -10,22 +8,17 @@ from sklearn.utils import check_random_state
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import METROPOLIS_PARAMS, BaseGLMM, share_entries
-from skprivbn.mixed_model._checks import (
-    TARGETS,
-    check_classes,
-    check_numbers,
-    check_same_kind,
-    finite_per_row,
-)
+from skprivbn.mixed_model._checks import TARGETS
 from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.mixed_model._linear import linear_mixed_model
+from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.utils._sklearn import StrOptions, fill_params
-from skprivbn.utils._typing import TableLike, WeightsLike
+from skprivbn.utils._typing import PerRow, TableLike
 
 
 @share_entries
-class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
+class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     """Logistic mixed model for rows that several parties hold.
 
     The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
@@ -182,9 +175,6 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
     _target = "classes"
 
-    def _check_target(self, y, sample_weight):
-        return check_classes(y)
-
     def _keep(self, estimates, survey, *others):
         self.classes_ = np.asarray(survey.classes)
         super()._keep(estimates, survey, *others)
@@ -194,11 +184,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         self.intercept_std_, self.coef_std_ = errors[:1], errors[None, 1:]
 
     def decision_function(
-        self,
-        X: ArrayLike,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: ArrayLike, *, cluster: PerRow = None, offset: PerRow = None
     ) -> np.ndarray:
         """Return the predictor of the second class, its log-odds.
 
@@ -218,11 +204,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         return self._predictor(X, cluster, offset)
 
     def predict_proba(
-        self,
-        X: TableLike,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: TableLike, *, cluster: PerRow = None, offset: PerRow = None
     ) -> np.ndarray | RemoteResults:
         """Return probabilities of the classes.
 
@@ -248,11 +230,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         return np.column_stack([1 - second, second])
 
     def predict_log_proba(
-        self,
-        X: ArrayLike,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
+        self, X: ArrayLike, *, cluster: PerRow = None, offset: PerRow = None
     ) -> np.ndarray:
         """Return logarithms of the probabilities of the classes.
 
@@ -273,68 +251,14 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
         log_likelihood = self._family.log_likelihood
         return np.column_stack([log_likelihood(k, one, eta) for k in (0 * one, one)])
 
-    def predict(
-        self,
-        X: TableLike,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> np.ndarray | RemoteResults:
-        """Return the more probable class of each row.
+    def _answer(self, mean):
+        return self.classes_[(mean > 0.5).astype(int)]
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-        offset : array-like of shape (n_samples,), default=None
-            Known part of the predictor.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or RemoteResults
-        """
-        if is_partition(X):
-            return self._predict_at_sites(X, cluster, offset, "predict")
-        second = self._family.mean(self._predictor(X, cluster, offset))
-        return self.classes_[(second > 0.5).astype(int)]
-
-    def score(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> float:
-        """Return the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Hits among the rows of a partition, which carries `y` and `cluster`, are
-            summed under masks.
-        y : array-like of shape (n_samples,) or str
-            Classes; the name of a column of remote rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-        cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
-        offset : array-like of shape (n_samples,) or str, default=None
-            Known part of the predictor.
-
-        Returns
-        -------
-        score : float
-        """
-        y, sample_weight, clusters = self._check_scored(X, y, sample_weight, cluster)
-        if not is_partition(X):
-            check_same_kind("y", y.tolist(), self.classes_.tolist())
-        return self._mean_score(X, sample_weight, y=y, offset=offset, **clusters)
+    def _total_score(self, hits):
+        return hits
 
     def _row_scores(self, X, y, cluster=None, offset=None):
+        """Return which rows are of the class that is predicted."""
         predicted = self.predict(X, cluster=cluster, offset=offset)
         return (predicted == y).astype(float)
 
@@ -358,7 +282,7 @@ class PrivateGLMMClassifier(ClassifierMixin, BaseGLMM):
 
 
 @share_entries
-class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
+class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
     """Linear, Poisson or binomial mixed model for rows that several parties hold.
 
     The predictor is ``intercept + X coef + offset + Z b``, where the effects ``b`` are
@@ -486,90 +410,22 @@ class PrivateGLMMRegressor(RegressorMixin, BaseGLMM):
     def _target(self) -> str:
         return TARGETS[self.family]
 
-    def _check_target(self, y, sample_weight):
-        return check_numbers(y, self.family, sample_weight)
-
     def _keep_fixed(self, fixed, errors):
         self.intercept_, self.coef_ = float(fixed[0]), fixed[1:]
         self.intercept_std_, self.coef_std_ = float(errors[0]), errors[1:]
 
-    def predict(
-        self,
-        X: TableLike,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> np.ndarray | RemoteResults:
-        """Return the expected target of each row.
+    def _answer(self, mean):
+        return mean
 
-        That of a typical cluster (effect 0), not averaged over clusters, where the
-        cluster is unknown.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Sites keep the results for remote rows.
-        cluster : array-like of shape (n_samples,) or (n_samples, n_factors)
-            Category of each row; unknown ones, and None, have effect 0.
-        offset : array-like of shape (n_samples,), default=None
-            Known part of the predictor.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,) or RemoteResults
-        """
-        if is_partition(X):
-            return self._predict_at_sites(X, cluster, offset, "predict")
-        return self._family.mean(self._predictor(X, cluster, offset))
-
-    def score(
-        self,
-        X: Any,
-        y: ArrayLike | None = None,
-        sample_weight: WeightsLike | None = None,
-        *,
-        cluster: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> float:
-        """Return the explained part of the deviance: R squared of a linear model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Of rows that parties hold, only sums become known: of what is not explained,
-            of the target, and of its squares (or of y log y, for counts).
-        y : array-like of shape (n_samples,) or str
-            Target; the name of a column of remote rows.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of rows that are here.
-        cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
-                list of str
-            Category of each row; names of columns of remote rows.
-        offset : array-like of shape (n_samples,) or str, default=None
-            Known part of the predictor.
-
-        Returns
-        -------
-        score : float
-        """
-        y, weights, clusters = self._check_scored(X, y, sample_weight, cluster)
-        if is_partition(X):
-            beside = {**clusters, "y": y, "offset": offset}
-            beside = {key: value for key, value in beside.items() if value is not None}
-            totals, n_rows = self._add_scores(X, weights, **beside)
-        else:
-            y = finite_per_row("y", y, len(y))
-            scores = self._row_scores(X, y, cluster, offset)
-            weights = np.ones(len(y)) if weights is None else weights
-            totals, n_rows = weights @ scores, np.sum(weights)
-        unexplained, mean, spread = totals / n_rows
+    def _total_score(self, parts):
+        unexplained, mean, spread = parts
         if self.family == "poisson":
             total = 2 * (spread - xlogy(mean, mean))
         else:
             total = spread - mean**2
         if total <= 0:
             return 1.0 if unexplained <= 0 else 0.0
-        return float(1 - unexplained / total)
+        return 1 - unexplained / total
 
     def _row_scores(self, X, y, cluster=None, offset=None):
         """Return what is not explained, the target, and its part of the spread."""

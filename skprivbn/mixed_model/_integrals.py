@@ -281,8 +281,7 @@ class QuadratureIntegral:
         """Return what is known of opened clusters, and gradients at their nodes."""
         self.at_centre, self.told = self._tell(parameters)
         self.scores = score_table(self.data, parameters, self.grid.nodes)
-        scores = self.scores[..., : self.scores.shape[2] - self.twice]
-        scores = scores.reshape(len(self.told), -1)
+        scores = self.scores[..., self.twice :].reshape(len(self.told), -1)
         return np.column_stack([self.told, scores])[self.opened]
 
     def conclude(self, total, parameters):
@@ -295,9 +294,9 @@ class QuadratureIntegral:
         opened = total.reshape(-1, width + n_nodes * (size - self.twice))
         told[self.opened] = opened[:, :width]
         opened = opened[:, width:].reshape(-1, n_nodes, size - self.twice)
-        scores[self.opened, :, : opened.shape[2]] = opened
+        scores[self.opened, :, self.twice :] = opened
         if self.twice:
-            scores[self.opened, :, -1] = opened[:, :, 0]
+            scores[self.opened, :, 0] = opened[:, :, -1]
         table = told[:, :n_nodes]
         self.posterior, log_integrals = self.grid.integrate(table)
         value = self.at_centre.sum() + log_integrals[chosen].sum()
@@ -307,9 +306,9 @@ class QuadratureIntegral:
         return Slope(value, error, gradient, complete, missing)
 
     def effects(self, parameters):
-        """Return means of the effects and their covariances."""
-        mean, variance = self.posterior.mean(), self.posterior.variance()
-        return parameters[-1] * mean, parameters[-1] ** 2 * variance[:, None]
+        """Return means of the effects, and their variances."""
+        sigma, mean = parameters[-1], self.posterior.mean()
+        return np.column_stack([sigma * mean, sigma**2 * self.posterior.variance()])
 
 
 def _gain(zero, scale):
@@ -351,8 +350,7 @@ class LaplaceIntegral:
         q = self.n_effects
         above = {pair: q + i for i, pair in enumerate(zip(*np.triu_indices(q)))}
         first = q + len(above) + q * (q + 1) * (q + 2) // 6
-        self.is_told = np.ones(first + q * n_fixed, dtype=bool)
-        self.same_as = []
+        self.is_told, self.same_as = np.ones(first + q * n_fixed, dtype=bool), []
         if twice is not None:
             self.is_told[first::n_fixed] = False
             self.same_as = [above[tuple(sorted((i, twice)))] for i in range(q)]
@@ -522,7 +520,7 @@ class LaplaceIntegral:
         return Slope(value + gain, 0.0, gradient, complete, missing)
 
     def effects(self, parameters):
-        """Return modes of the effects and their covariances."""
+        """Return modes of the effects, and their covariances."""
         blocks, (_, matrix) = self.shape.blocks, self.shape.split(parameters)
         means, covariances = np.zeros(len(blocks.column)), []
         for members, factor, inverse in zip(
@@ -530,7 +528,8 @@ class LaplaceIntegral:
         ):
             means[members] = (factor @ self.modes.u[members][..., None])[..., 0]
             covariances.append(factor @ inverse @ np.swapaxes(factor, 1, 2))
-        return means, blocks.within_levels(covariances, self.n_effects)
+        covariances = blocks.within_levels(covariances, self.n_effects)
+        return np.column_stack([means, covariances])
 
 
 def _sides(size):

@@ -21,20 +21,19 @@ import numpy as np
 
 from skprivbn.federation import Me, RowWeights, Sum, program
 from skprivbn.federation.gate import kish, rows_of_pairs
-from skprivbn.mixed_model._clusters import Blocks, Layout
-from skprivbn.mixed_model._estimates import estimate_linear
+from skprivbn.mixed_model._clusters import Blocks
 from skprivbn.mixed_model._survey import count_by_group, take_survey, weigh
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.mixed_model._updates import (
-    ThetaSearch,
     decorrelate,
+    estimate_linear,
     least_coefficients,
-    stencil,
     vanished,
 )
 from skprivbn.utils._linalg import symmetric, upper
 
-_TOL = 1e-10
+# Gain at which the search ends, and by which differences are taken.
+_TOL, _STEP = 1e-10, 1e-3
 
 
 @program(MixedTerms)
@@ -49,13 +48,14 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     turn = decorrelate(own.read(total).totals[:-1, :-1])
     if np.any(turn != np.eye(len(turn))):
         # sums of columns that are collinear have lost what rows have not
-        own.data = own.data.turned(turn)
+        own.R[:, :-1] = own.R[:, :-1] @ turn
         total = yield Sum(
             own.sums(), "products of features taken apart, by cluster", own.opened
         )
     sums = own.read(total)
-    own.data = own.data.divided(np.sqrt(sums.precision))
-    alone = own.data.products(own.closed)
+    unit = np.sqrt(sums.precision)
+    own.Z, own.R = own.Z / unit, own.R / unit
+    alone = own.products(own.closed)
     search, n_steps, go_on = ThetaSearch(random.start, _TOL), 0, True
     while go_on and n_steps < min(survey.terms.max_iter, MAX_STEPS):
         points = stencil(search.theta)
@@ -75,30 +75,15 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
         fit, theta = fits[0], points[0]
         go_on = search.update(np.array([fit.log_likelihood for fit in fits]))
         n_steps += 1
-    effects, covariances = predict_effects(sums.opened, random.matrix(theta), fit)
+    effects = predict_effects(sums.opened, random.matrix(theta), fit)
     told = own.closed & (survey.terms.release_effects == "all")
     if np.any(told):
-        mine = predict_effects(alone, random.matrix(theta), fit)
-        mine = [
-            values[told] * own.held[told, None]
-            for values in (mine[0][:, None], mine[1])
-        ]
-        total = yield Sum(
-            np.column_stack(mine), "effects of clusters of one party", own.alone
-        )
-        total = total.reshape(np.count_nonzero(told), -1)
-        effects[told], covariances[told] = total[:, 0], total[:, 1:]
+        mine = predict_effects(alone, random.matrix(theta), fit) * own.held[:, None]
+        total = yield Sum(mine[told], "effects of clusters of one party", own.alone)
+        effects[told] = total.reshape(-1, effects.shape[1])
     nothing = vanished(sums.totals[:-1, :-1], turn)
-    found = LinearRelease(
-        converged=not go_on,
-        n_steps=n_steps,
-        sums=sums,
-        theta=theta,
-        fit=fit.turned_back(turn, nothing, reml),
-        effects=effects,
-        effect_covariances=covariances,
-    )
-    estimates = estimate_linear(found, survey)
+    fit = fit.turned_back(turn, nothing, reml)
+    estimates = estimate_linear(survey, sums, theta, fit, effects, not go_on, n_steps)
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
@@ -117,52 +102,6 @@ class Products:
     blocks: object
     zz: list
     zr: np.ndarray
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Rows of one holder: [Z], [X y], and the effects that each row has.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n_rows, n_effects)
-    R : ndarray of shape (n_rows, n_fixed + 1)
-    numbers : ndarray of int of shape (n_rows, n_effects)
-    blocks : Blocks
-    """
-
-    Z: np.ndarray
-    R: np.ndarray
-    numbers: np.ndarray
-    blocks: object
-
-    def divided(self, unit):
-        """Return the rows in another unit."""
-        return replace(self, Z=self.Z / unit, R=self.R / unit)
-
-    def turned(self, turn):
-        """Return the rows with X multiplied by a matrix from the right."""
-        return replace(self, R=np.column_stack([self.R[:, :-1] @ turn, self.R[:, -1]]))
-
-    def products(self, closed):
-        """Return the products of rows whose effects are in `closed`, or are not.
-
-        Parameters
-        ----------
-        closed : ndarray of bool of shape (n_numbers,)
-
-        Returns
-        -------
-        products : Products
-        """
-        chosen = np.all(closed[self.numbers], axis=1)
-        Z, R, numbers = self.Z[chosen], self.R[chosen], self.numbers[chosen].T
-        pairs = [(i, j) for i in range(Z.shape[1]) for j in range(Z.shape[1])]
-        entries = ((numbers[i], numbers[j], Z[:, i] * Z[:, j]) for i, j in pairs)
-        zr = np.zeros((len(self.blocks.column), R.shape[1]))
-        for i in range(Z.shape[1]):
-            np.add.at(zr, numbers[i], Z[:, [i]] * R)
-        return Products(self.blocks, self.blocks.gather(entries), zr)
 
 
 def pack(products, opened, factors):
@@ -321,7 +260,7 @@ def profile(absorbed, sums, reml):
 
 
 def predict_effects(products, matrix, fit):
-    """Return means and standard deviations of the effects given the rows.
+    """Return means and covariances of the effects given the rows.
 
     Parameters
     ----------
@@ -332,10 +271,9 @@ def predict_effects(products, matrix, fit):
 
     Returns
     -------
-    effects : ndarray of shape (n_numbers,)
-    covariances : ndarray of shape (n_numbers, n_effects)
-        With the effects of the same level; standard deviations are the roots of
-        ``covariances[i, column[i]]``.
+    effects : ndarray of shape (n_numbers, 1 + n_effects)
+        Means, and covariances with the effects of the same level: variances are
+        ``effects[i, 1 + column[i]]``.
     """
     blocks, covariances = products.blocks, []
     contrast = np.append(-fit.beta, 1.0)[:, None]
@@ -346,31 +284,7 @@ def predict_effects(products, matrix, fit):
         effects[numbers] = (factor @ u)[..., 0]
         thin = np.linalg.solve(root, np.swapaxes(factor, 1, 2))
         covariances.append(fit.sigma**2 * np.swapaxes(thin, 1, 2) @ thin)
-    return effects, blocks.within_levels(covariances, len(matrix))
-
-
-@dataclass(frozen=True)
-class LinearRelease:
-    """What sums of all parties tell, for standardised features and target.
-
-    Attributes
-    ----------
-    converged : bool
-    n_steps : int
-    sums : Sums
-    theta : ndarray of shape (n_theta,)
-    fit : LinearFit
-    effects : ndarray of shape (n_numbers,)
-    effect_covariances : ndarray of shape (n_numbers, n_effects)
-    """
-
-    converged: bool
-    n_steps: int
-    sums: Any
-    theta: np.ndarray
-    fit: LinearFit
-    effects: np.ndarray
-    effect_covariances: np.ndarray
+    return np.column_stack([effects, blocks.within_levels(covariances, len(matrix))])
 
 
 @dataclass(frozen=True)
@@ -398,14 +312,16 @@ class Sums:
 
 @dataclass
 class _OwnColumns:
-    """Columns of one party, which effects its rows have, and which stay closed.
+    """Columns [Z] and [X y] of one party, and the effects that each row has.
 
     Attributes
     ----------
     blocks : Blocks
     factors : ndarray of int of shape (n_effects,)
     weights : ndarray of shape (n_rows,)
-    data : Columns
+    Z : ndarray of shape (n_rows, n_effects)
+    R : ndarray of shape (n_rows, n_fixed + 1)
+    numbers : ndarray of int of shape (n_rows, n_effects)
     closed, held : ndarray of bool of shape (n_numbers,)
         Effects of clusters of one party, and those of which this party has rows.
     opened : callable
@@ -417,7 +333,9 @@ class _OwnColumns:
     blocks: Blocks
     factors: np.ndarray
     weights: np.ndarray
-    data: Columns
+    Z: np.ndarray
+    R: np.ndarray
+    numbers: np.ndarray
     closed: np.ndarray
     held: np.ndarray
     opened: Callable[[], RowWeights]
@@ -428,13 +346,33 @@ class _OwnColumns:
         """Return numbers of rows, and products in all and of opened clusters."""
         weights = self.weights[self.weights > 0]
         totals = [len(weights), np.log(weights).sum()]
-        totals.extend(upper(self.data.R.T @ self.data.R))
+        totals.extend(upper(self.R.T @ self.R))
         opened = ~self.closed
-        return np.append(totals, pack(self.data.products(opened), opened, self.factors))
+        return np.append(totals, pack(self.products(opened), opened, self.factors))
+
+    def products(self, chosen):
+        """Return the products of rows all of whose effects are chosen.
+
+        Parameters
+        ----------
+        chosen : ndarray of bool of shape (n_numbers,)
+
+        Returns
+        -------
+        products : Products
+        """
+        mine = np.all(chosen[self.numbers], axis=1)
+        Z, R, numbers = self.Z[mine], self.R[mine], self.numbers[mine].T
+        pairs = [(i, j) for i in range(Z.shape[1]) for j in range(Z.shape[1])]
+        entries = ((numbers[i], numbers[j], Z[:, i] * Z[:, j]) for i, j in pairs)
+        zr = np.zeros((len(self.blocks.column), R.shape[1]))
+        for i in range(Z.shape[1]):
+            np.add.at(zr, numbers[i], Z[:, [i]] * R)
+        return Products(self.blocks, self.blocks.gather(entries), zr)
 
     def read(self, total):
         """Return the sums of all parties."""
-        width = self.data.R.shape[1]
+        width = self.R.shape[1]
         ends = np.cumsum([2, width * (width + 1) // 2])
         (n_rows, log_weights), totals, opened = np.split(total, ends)
         # theta is relative to sigma, which has the unit of the weights: its search
@@ -460,13 +398,12 @@ def _lay_out(survey, rows):
     if terms.crossed:
         tops = [np.zeros(len(n), dtype=int) for n in census.n_rows]
         alone = np.zeros(1, dtype=bool)
-    layout = Layout(factors, tuple(map(len, census.n_rows)), tuple(tops))
-    blocks, own = layout.blocks(), rows.counts(census)
+    blocks, own = Blocks.of(factors, tops), rows.counts(census)
     closed, held = np.zeros((2, len(blocks.column)), dtype=bool)
-    for factor, numbers in zip(factors, layout.numbers):
+    for factor, numbers in zip(factors, blocks.numbers):
         closed[numbers] = alone[tops[factor]]
         held[numbers] = own[factor] > 0
-    numbers = [n[rows.codes[f]] for f, n in zip(factors, layout.numbers)]
+    numbers = [n[rows.codes[f]] for f, n in zip(factors, blocks.numbers)]
     numbers = np.array(numbers, dtype=int).reshape(-1, len(rows.y)).T
     y = (rows.y - survey.moments.mean[-1] * terms.fit_intercept) / survey.scale[-1]
     root = np.sqrt(rows.weights)[:, None]
@@ -482,7 +419,9 @@ def _lay_out(survey, rows):
         blocks,
         factors,
         rows.weights,
-        Columns(root * design.mixed(rows.X), root * R, numbers, blocks),
+        root * design.mixed(rows.X),
+        root * R,
+        numbers,
         closed,
         held,
         partial(_count_products, R, rows.weights, survey.weight, groups),
@@ -503,3 +442,91 @@ def _pairs(codes, census):
     for i, j in combinations(range(len(sizes)), 2):
         every = np.ones(sizes[i] * sizes[j], dtype=bool)
         yield codes[i] * sizes[j] + codes[j], every
+
+
+def stencil(theta):
+    """Return points around theta that give gradient and Hessian there.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_theta,)
+
+    Returns
+    -------
+    points : ndarray of shape (n_points, n_theta)
+        Theta itself first.
+    """
+    steps = _STEP * np.eye(len(theta))
+    i, j = np.triu_indices(len(theta), 1)
+    here = np.zeros((1, len(theta)))
+    away = [here, steps, -steps, 2 * steps, -2 * steps, steps[i] + steps[j]]
+    return theta + np.concatenate(away)
+
+
+def _derivatives(values, size):
+    """Return gradient and Hessian from the values on a stencil."""
+    bounds = np.cumsum([1, size, size, size, size])
+    centre, plus, minus, far_plus, far_minus, both = np.split(values, bounds)
+    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * _STEP)
+    hessian = np.diag((plus - 2 * centre + minus) / _STEP**2)
+    i, j = np.triu_indices(size, 1)
+    hessian[i, j] = hessian[j, i] = (both - plus[i] - plus[j] + centre) / _STEP**2
+    return gradient, hessian
+
+
+class ThetaSearch:
+    """Newton's method on theta, from values on stencils; never ends below its best.
+
+    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_theta,)
+        To start from.
+    tol : float
+        Stop when the next step promises a smaller gain.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (n_theta,)
+        Around which the log-likelihood is to be looked at next.
+    """
+
+    def __init__(self, theta, tol):
+        self.theta = theta
+        self.tol = tol
+        self._best = None
+
+    def update(self, values):
+        """Move theta.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_points,)
+            Log-likelihoods on the stencil of theta.
+
+        Returns
+        -------
+        go_on : bool
+            If not, theta is where the search ends, and `values` are about it.
+        """
+        if self._best is not None:
+            best, value, gradient = self._best
+            promised = gradient @ (self.theta - best)
+            if values[0] - value < 1e-3 * promised - 1e-9:
+                self.theta = (self.theta + best) / 2
+                return bool(np.abs(self.theta - best).max() > 1e-9)
+        if not len(self.theta):
+            return False
+        gradient, hessian = _derivatives(values, len(self.theta))
+        self._best = self.theta, values[0], gradient
+        curvature, vectors = np.linalg.eigh(-hessian)
+        # Where it is not concave, a step of about the same size uphill.
+        size = np.maximum(np.abs(curvature), 1e-6 * np.abs(curvature).max() + 1e-12)
+        step = vectors @ ((vectors.T @ gradient) / size)
+        longest = 2 * max(np.linalg.norm(self.theta), 0.1)
+        step *= min(longest / max(np.linalg.norm(step), 1e-300), 1.0)
+        if gradient @ step / 2 <= self.tol:
+            return False
+        self.theta = self.theta + step
+        return True

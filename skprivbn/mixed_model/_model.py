@@ -1,13 +1,13 @@
 """What a fitted mixed model keeps and answers, whatever its target is."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import RowsMixin
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import Ledger, check_received
+from skprivbn.federation import check_received
 from skprivbn.mixed_model._checks import (
     check_same_kind,
     check_weights,
@@ -18,54 +18,31 @@ from skprivbn.mixed_model._checks import (
     split_clusters,
 )
 from skprivbn.mixed_model._clusters import OTHER
-from skprivbn.mixed_model._likelihood import Family, family_of
+from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
 from skprivbn.mixed_model._terms import INTERCEPT
-from skprivbn.partition import is_partition
+from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.programs._applied import predict_at_sites
 from skprivbn.utils import column_names
+from skprivbn.utils._typing import PerRow, TableLike
 from skprivbn.utils._validation import validate_table
 
+# What the exponential of a coefficient is, by link.
+_RATIOS = {"logit": "Odds ratio", "log": "Rate ratio", "cloglog": "Hazard ratio"}
 
-class FittedGLMMMixin(RowsMixin):
-    """Methods of estimators that keep effects in `coef_` and `random_effects_`."""
 
-    clusters_: Any
-    coef_: np.ndarray
-    coef_std_: np.ndarray
-    converged_: bool
-    effect_names_: dict
-    factors_: list
-    fit_intercept: bool
-    intercept_: Any
-    intercept_std_: Any
-    ledger_: Ledger
-    log_likelihood_: float
-    method: str
-    n_samples_: int
-    random_effect_covariance_: dict
-    random_effects_: Any
-    release_effects: str
-    singular_: bool
+class FittedGLMMMixin:
+    """Methods of estimators that keep effects in `coef_` and `random_effects_`.
+
+    To be named before scikit-learn's mixins, whose ``score`` knows no clusters.
+    """
 
     # without features there are an intercept and random effects left
     _row_checks = {"dtype": [np.float64, np.float32], "ensure_min_features": 0}
     __metadata_request__predict = {"cluster": True, "offset": True}
     __metadata_request__score = {"cluster": True, "offset": True}
-
-    @property
-    def _family(self) -> Family:
-        raise NotImplementedError
-
-    @property
-    def _effects(self) -> dict:
-        raise NotImplementedError
-
-    def _keep_fixed(self, fixed: np.ndarray, errors: np.ndarray) -> Any:
-        """Keep intercept and coefficients with their standard errors."""
-        raise NotImplementedError
 
     def _keep(self, estimates, survey, factors, ledger):
         random, census = survey.terms.random, survey.census
@@ -82,12 +59,13 @@ class FittedGLMMMixin(RowsMixin):
         self.n_iter_ = estimates.n_iter
         self.ledger_ = ledger
         self.random_effect_covariance_ = {}
-        names = column_names(self)
+        names, self._effect_columns = column_names(self), []
         self.effect_names_, clusters, effects, spread, scales = {}, {}, {}, {}, {}
         start = 0
         for number, factor in enumerate(factors):
             members = np.flatnonzero(random.factors == number)
             columns = random.columns[members]
+            self._effect_columns.append(columns.tolist())
             self.effect_names_[factor] = [
                 "(Intercept)" if c == INTERCEPT else names[c] for c in columns
             ]
@@ -156,13 +134,16 @@ class FittedGLMMMixin(RowsMixin):
                 f"cluster has {len(columns)} columns of labels, the model was fitted "
                 f"to {len(self.factors_)}: {self.factors_}"
             )
-        for factor, labels in zip(self.factors_, self._paths(columns)):
+        for factor, labels, varying in zip(
+            self.factors_, self._paths(columns), self._effect_columns
+        ):
             clusters, effects = self._of_factor(factor)
             known = {label: i for i, label in enumerate(clusters.tolist())}
             check_same_kind("cluster", labels, known)
             place = np.array([known.get(label, len(clusters)) for label in labels])
             effects = np.concatenate([effects, np.zeros((1, effects.shape[1]))])
-            eta = eta + np.einsum("ij,ij->i", self._varying(X, factor), effects[place])
+            Z = np.column_stack([np.ones(len(X)), X])[:, np.array(varying) - INTERCEPT]
+            eta = eta + np.einsum("ij,ij->i", Z, effects[place])
         return eta
 
     def _of_factor(self, factor):
@@ -184,51 +165,95 @@ class FittedGLMMMixin(RowsMixin):
         ]
         return [*columns[:1], *paths]
 
-    def _varying(self, X, factor):
-        """Return the columns whose coefficients vary with a factor."""
-        names = column_names(self)
-        ones = np.ones(len(X))
-        columns = [
-            ones if name == "(Intercept)" else X[:, names.index(name)]
-            for name in self.effect_names_[factor]
-        ]
-        return np.column_stack(columns)
-
     def _predict_at_sites(self, X, cluster, offset, method):
         check_is_fitted(self)
         aligned = {**name_columns(cluster), "offset": offset}
         return predict_at_sites(self, X, method, aligned=aligned)
 
-    def _check_scored(self, X, y, sample_weight, cluster):
-        """Return what goes beside rows that are scored, with the clusters by key."""
+    def predict(
+        self: Any, X: TableLike, *, cluster: PerRow = None, offset: PerRow = None
+    ) -> np.ndarray | RemoteResults:
+        """Return the more probable class of each row, or its expected target.
+
+        Those of a typical cluster (effect 0), not averaged over clusters, where the
+        cluster is unknown.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or RemoteRows
+            Sites keep the results for remote rows.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
+                list of str, default=None
+            Category of each row; unknown ones, and None, have effect 0. Names of
+            columns of remote rows.
+        offset : array-like of shape (n_samples,) or str, default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,) or RemoteResults
+        """
+        if is_partition(X):
+            return self._predict_at_sites(X, cluster, offset, "predict")
+        return self._answer(self._family.mean(self._predictor(X, cluster, offset)))
+
+    def score(
+        self: Any,
+        X: Any,
+        y: PerRow = None,
+        sample_weight: PerRow = None,
+        *,
+        cluster: PerRow = None,
+        offset: PerRow = None,
+    ) -> float:
+        """Return the accuracy, or the explained part of the deviance (R squared).
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features) or HorizontalPartition
+            Of rows that parties hold, only sums become known: of hits; or of what is
+            not explained, of the target, and of its squares (for counts, of y log y).
+        y : array-like of shape (n_samples,) or str
+            Target; the name of a column of remote rows.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows that are here.
+        cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
+                list of str
+            Category of each row; names of columns of remote rows.
+        offset : array-like of shape (n_samples,) or str, default=None
+            Known part of the predictor.
+
+        Returns
+        -------
+        score : float
+        """
         check_is_fitted(self)
         if is_partition(X):
             if y is None and "y" not in X.aligned:
                 raise PartitionError("the partition has no y to compare with")
-            return y, sample_weight, name_columns(cluster)
+            beside = {**name_columns(cluster), "y": y, "offset": offset}
+            beside = {key: value for key, value in beside.items() if value is not None}
+            totals, n_rows = self._add_scores(X, sample_weight, **beside)
+            return float(self._total_score(totals / n_rows))
         require_y(self, y)
         weights = check_weights(sample_weight, len(X))
-        return one_per_row("y", y, len(X)), weights, {"cluster": cluster}
+        y = one_per_row("y", y, len(X))
+        if self._target == "classes":
+            check_same_kind("y", y.tolist(), self.classes_.tolist())
+        else:
+            y = finite_per_row("y", y, len(X))
+        scores = self._row_scores(X, y, cluster, offset)
+        return float(self._total_score(np.average(scores, axis=0, weights=weights)))
 
     def _public_effects(self):
-        names, columns, clusters, effects = column_names(self), [], [], []
-        for factor in self.factors_:
-            labels, known = self._of_factor(factor)
-            columns.append(
-                [
-                    INTERCEPT if name == "(Intercept)" else names.index(name)
-                    for name in self.effect_names_[factor]
-                ]
-            )
-            clusters.append(labels.tolist())
-            effects.append(known)
+        known = [self._of_factor(factor) for factor in self.factors_]
         return {
             "link": self._family.link,
             "crossed": self._effects["crossed"],
             "coefficients": np.append(self.intercept_, self.coef_),
-            "columns": columns,
-            "clusters": clusters,
-            "effects": effects,
+            "columns": self._effect_columns,
+            "clusters": [labels.tolist() for labels, _ in known],
+            "effects": [effects for _, effects in known],
         }
 
     def _take_public_effects(self, model, n_features):
@@ -236,22 +261,15 @@ class FittedGLMMMixin(RowsMixin):
         family_of(self._family.name, model["link"])
         self._keep_fixed(coefficients, np.full(n_features + 1, np.nan))
         self.factors_ = cluster_keys(len(model["clusters"]))
-        clusters, known, self.effect_names_ = {}, {}, {}
-        for factor, columns, labels, effects in zip(
-            self.factors_,
-            model["columns"],
-            model["clusters"],
-            model["effects"],
-            strict=True,
-        ):
+        self._effect_columns = model["columns"]
+        self.clusters_, self.random_effects_ = {}, {}
+        parts = model["columns"], model["clusters"], model["effects"]
+        for factor, columns, labels, effects in zip(self.factors_, *parts, strict=True):
             if not all(type(c) is int and INTERCEPT <= c < n_features for c in columns):
                 raise ValueError("random effects are of columns that X lacks")
-            self.effect_names_[factor] = [
-                "(Intercept)" if c == INTERCEPT else f"x{c}" for c in columns
-            ]
-            clusters[factor] = np.array(labels)
-            known[factor] = check_received(effects, (len(labels), len(columns)))
-        self.clusters_, self.random_effects_ = clusters, known
+            self.clusters_[factor] = np.array(labels)
+            shape = len(labels), len(columns)
+            self.random_effects_[factor] = check_received(effects, shape)
 
     def _join_beside(self, block):
         """Return what goes beside rows as methods want it: all labels together."""
@@ -262,7 +280,7 @@ class FittedGLMMMixin(RowsMixin):
         columns = [np.asarray(block[key], dtype=object) for key in keys]
         return {**rest, "cluster": np.column_stack(columns)}
 
-    def variance_components(self) -> VarianceComponents:
+    def variance_components(self: Any) -> VarianceComponents:
         """Return variances and correlations of the random effects.
 
         Returns
@@ -277,19 +295,33 @@ class FittedGLMMMixin(RowsMixin):
             residual=getattr(self, "residual_scale_", None),
         )
 
-    def summary(self) -> GLMMSummary:
+    def summary(self: Any, feature_names: Sequence[str] | None = None) -> GLMMSummary:
         """Return the table of fixed and random effects.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, default=None
+            Names for the columns of X where these had none, as in a pipeline:
+            ``pipeline[-1].summary(pipeline[:-1].get_feature_names_out())``.
 
         Returns
         -------
         summary : GLMMSummary
             Prints as text, shows as HTML in a notebook; ``conf_int()``,
-            ``to_frame()``.
+            ``to_frame()``, ``to_markdown()``, ``to_latex()``.
         """
         check_is_fitted(self)
+        features = column_names(self)
+        if feature_names is not None:
+            if len(feature_names) != len(features):
+                raise ValueError(
+                    f"feature_names has {len(feature_names)} names, the model was "
+                    f"fitted to {len(features)} columns"
+                )
+            features = list(map(str, feature_names))
         estimates = np.append(self.intercept_, self.coef_)
         errors = np.append(self.intercept_std_, self.coef_std_)
-        names = ["(Intercept)", *column_names(self)]
+        names = ["(Intercept)", *features]
         skip = 0 if self.fit_intercept else 1
         clusters = self.clusters_
         if not isinstance(clusters, dict):
@@ -297,6 +329,7 @@ class FittedGLMMMixin(RowsMixin):
         return GLMMSummary(
             kind=self._kind(),
             classes=np.asarray(getattr(self, "classes_", [])).tolist() or None,
+            ratio=_RATIOS.get(self._family.link),
             names=names[skip:],
             estimates=estimates[skip:],
             standard_errors=errors[skip:],

@@ -21,8 +21,7 @@ from skprivbn.federation import (
     TooFewRows,
     program,
 )
-from skprivbn.mixed_model._clusters import Layout
-from skprivbn.mixed_model._estimates import NO_SCALE, PERFECT, Release, estimate
+from skprivbn.mixed_model._clusters import Blocks
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
 from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
@@ -35,8 +34,11 @@ from skprivbn.mixed_model._posterior import Chains, Grid, Posterior, expanded_st
 from skprivbn.mixed_model._survey import joined, take_survey, weigh
 from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
 from skprivbn.mixed_model._updates import (
+    NO_SCALE,
+    PERFECT,
     QuasiNewton,
     decorrelate,
+    estimate,
     guess_information,
     vanished,
 )
@@ -77,7 +79,7 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
         total = yield Sum(total, "gradients of clusters at the end", search.weights)
     vector = search.conclusion(total)
     total = yield Sum(vector, "log-likelihood, information and effects", search.weights)
-    estimates = estimate(search.release(total), survey)
+    estimates = search.estimate(total)
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
@@ -216,7 +218,8 @@ class Search:
     weights: RowWeights
 
     def __init__(self, me, survey, rows, look):
-        terms, design, census = survey.terms, survey.design, survey.census
+        self.survey, terms = survey, survey.terms
+        design, census = survey.design, survey.census
         self.terms, self.census, self.random = terms, census, terms.random
         self.n_rows, self.mixed = survey.n_samples, terms.mixed
         self.leads, self.mean_weight = me.name == me.roster[0], survey.weight
@@ -246,22 +249,21 @@ class Search:
         self.closed = closed = closed[census.tops[-1]]
         opened, own = ~closed, closed & (self.own_rows > 0)
         opened &= census.n_rows[-1] > 0
-        varying = random.columns.tolist()
-        is_twice = self.terms.fit_intercept and INTERCEPT in varying
-        # what is summed of this column stands in the sums of the other, too
-        twice = varying.index(INTERCEPT) if is_twice else None
+        # sums with the intercept's column are told once
+        twice = None
+        if self.terms.fit_intercept and INTERCEPT in random.columns:
+            twice = random.columns.tolist().index(INTERCEPT)
         if not self.terms.laplace:
             n_nodes = self.terms.n_quadrature if self.mixed else 1
             return QuadratureIntegral(
                 self.data, opened, own, self.leads, n_nodes, self.average, twice == 0
             )
-        tops = census.tops
-        layout = Layout(random.factors, tuple(map(len, census.n_rows)), tuple(tops))
+        blocks = Blocks.of(random.factors, census.tops)
         numbers = [
             every[census.parents[factor]]
-            for factor, every in zip(random.factors, layout.numbers)
+            for factor, every in zip(random.factors, blocks.numbers)
         ]
-        shape = Shape(random, layout.blocks(), np.array(numbers).T)
+        shape = Shape(random, blocks, np.array(numbers).T)
         return LaplaceIntegral(self.data, shape, opened, own, self.leads, twice)
 
     def _padded(self, beta):
@@ -441,16 +443,9 @@ class Search:
             vector, weights = self._sum_without_effects()
         if self.mixed:
             table = self.integral.tabulate(self.parameters)
-            table = table[: len(table) - self._n_missing]
             vector = np.append(vector, self._with_weights(table, self.parameters))
         self.weights = joined(weights, self.weights) if self.mixed else weights
         return vector
-
-    @property
-    def _n_missing(self):
-        """Length of information that parties know to be missing of closed clusters."""
-        size = len(self.parameters)
-        return 0 if np.any(self.closed) else size * (size + 1) // 2
 
     def move(self, total):
         """Take steps of both models, with effects and without."""
@@ -459,7 +454,7 @@ class Search:
         if self.mixed:
             self.n_iter += 1
             self._read_sizes(*total[:2])
-            self._climb(np.append(total[2:], np.zeros(self._n_missing)))
+            self._climb(total[2:])
         self._decide()
 
     def _climb(self, values):
@@ -555,7 +550,7 @@ class Search:
         """Return own shares of the log-likelihood and its derivatives, and effects."""
         slope = self.integral.conclude(total, self.final)
         self.effects = self.integral.effects(self.final)
-        alone = np.column_stack(self.effects)[~self.integral.is_opened]
+        alone = self.effects[~self.integral.is_opened]
         own = self.integral.is_own[~self.integral.is_opened] & self._tells_all
         groups = [(self.data.category, self.closed & self._tells_all)]
         rows = weigh([(self.data.trials, self.mean_weight)], groups)
@@ -575,21 +570,19 @@ class Search:
         family, seen = self.data.family, (self.data.events, self.data.trials)
         return family.constant(*seen) + family.saturated(*seen).sum()
 
-    def release(self, total):
-        """Return what sums of all parties tell."""
-        size = len(self.final)
-        slope, alone = np.split(total, [Slope.length(size)])
-        effects = np.column_stack(self.effects)
-        closed = ~self.integral.is_opened
+    def estimate(self, total):
+        """Return the estimates that sums of all parties tell."""
+        slope, alone = np.split(total, [Slope.length(len(self.final))])
+        effects, closed = self.effects.copy(), ~self.integral.is_opened
         effects[closed] = alone.reshape(-1, effects.shape[1])
-        return Release(
+        return estimate(
+            self.survey,
             self.final,
-            self.collinear,
-            self.few,
-            self.converged,
-            self.n_iter,
+            Slope.from_flat(slope, len(self.final)),
+            effects,
             self.turn,
-            Slope.from_flat(slope, size),
-            effects[:, 0],
-            effects[:, 1:],
+            collinear=self.collinear,
+            few=self.few,
+            converged=self.converged,
+            n_iter=self.n_iter,
         )

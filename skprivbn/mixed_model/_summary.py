@@ -8,6 +8,23 @@ from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
 
+# What LaTeX reads as something else than text.
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+    }
+)
+
+
+def _print_p(p):
+    """Return a p value as journals print it."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
 
 @dataclass(frozen=True)
 class VarianceComponents:
@@ -112,6 +129,8 @@ class GLMMSummary:
         What the model is called.
     classes : list or None
         The two classes; the model is of the second.
+    ratio : str or None
+        What exponentials of coefficients are: odds, rate or hazard ratios, if any.
     names : list of str
         Of the fixed effects, the intercept first.
     estimates, standard_errors : ndarray of shape (n_fixed,)
@@ -128,6 +147,7 @@ class GLMMSummary:
 
     kind: str
     classes: list | None
+    ratio: str | None
     names: list
     estimates: np.ndarray
     standard_errors: np.ndarray
@@ -155,35 +175,139 @@ class GLMMSummary:
         """Schwarz' criterion; smaller is better."""
         return np.log(self.n_rows) * self.n_parameters - 2 * self.log_likelihood
 
-    def conf_int(self, level: float = 0.95) -> np.ndarray:
+    def conf_int(
+        self, level: float = 0.95, *, exponentiate: bool = False
+    ) -> dict[str, tuple[float, float]]:
         """Return Wald confidence intervals of the fixed effects.
 
         Parameters
         ----------
         level : float, default=0.95
+        exponentiate : bool, default=False
+            Whether they are of odds, rate or hazard ratios.
 
         Returns
         -------
-        limits : ndarray of shape (n_fixed, 2)
+        limits : dict of str to tuple of (float, float)
+            By name of the fixed effect.
         """
+        low, high = self._limits(level, exponentiate).tolist()
+        return dict(zip(self.names, zip(low, high)))
+
+    def _limits(self, level, exponentiate):
         half = norm.ppf((1 + level) / 2) * self.standard_errors
-        return np.column_stack([self.estimates - half, self.estimates + half])
+        limits = np.array([self.estimates - half, self.estimates + half])
+        if exponentiate and self.ratio is None:
+            raise ValueError(
+                "exponentiate=True makes odds, rate and hazard ratios, which go with "
+                f"the links logit, log and cloglog, not with this {self.kind}"
+            )
+        return np.exp(limits) if exponentiate else limits
 
-    def _columns(self):
+    def _columns(self, exponentiate=False, conf_int=False, level=0.95):
         z = self.estimates / self.standard_errors
-        return {
-            "Estimate": self.estimates,
-            "Std. Error": self.standard_errors,
-            "z value": z,
-            "Pr(>|z|)": 2 * norm.sf(np.abs(z)),
-        }
+        columns = {"Estimate": self.estimates, "Std. Error": self.standard_errors}
+        limits = self._limits(level, exponentiate)
+        if exponentiate:
+            columns = {self.ratio: np.exp(self.estimates)}
+        if conf_int:
+            ends = 50 * (1 - level), 50 * (1 + level)
+            columns |= {f"{end:g} %": side for end, side in zip(ends, limits)}
+        return columns | {"z value": z, "Pr(>|z|)": 2 * norm.sf(np.abs(z))}
 
-    def to_frame(self) -> Any:
-        """Return the fixed effects as a pandas DataFrame."""
+    def to_frame(
+        self,
+        *,
+        exponentiate: bool = False,
+        conf_int: bool = False,
+        level: float = 0.95,
+    ) -> Any:
+        """Return the fixed effects as a pandas DataFrame.
+
+        Parameters
+        ----------
+        exponentiate : bool, default=False
+            Whether to tell odds, rate or hazard ratios instead of coefficients and
+            their standard errors; that of the intercept is the odds or the rate where
+            all features are 0.
+        conf_int : bool, default=False
+            Whether to add the ends of Wald confidence intervals.
+        level : float, default=0.95
+            Of these.
+
+        Returns
+        -------
+        frame : DataFrame
+        """
         from skprivbn.utils import import_optional
 
         pandas = import_optional("pandas", "GLMMSummary.to_frame")
-        return pandas.DataFrame(self._columns(), index=self.names)
+        columns = self._columns(exponentiate, conf_int, level)
+        return pandas.DataFrame(columns, index=self.names)
+
+    def to_markdown(
+        self,
+        *,
+        exponentiate: bool = False,
+        conf_int: bool = True,
+        level: float = 0.95,
+        digits: int = 2,
+    ) -> str:
+        """Return the fixed effects as a table in Markdown.
+
+        Parameters
+        ----------
+        exponentiate, conf_int, level :
+            As of :meth:`to_frame`.
+        digits : int, default=2
+            After the decimal point.
+
+        Returns
+        -------
+        table : str
+        """
+        header, *rows = self._cells(exponentiate, conf_int, level, digits)
+        rule = ["---", *("---:" for _ in header[1:])]
+        rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
+
+    def to_latex(
+        self,
+        *,
+        exponentiate: bool = False,
+        conf_int: bool = True,
+        level: float = 0.95,
+        digits: int = 2,
+    ) -> str:
+        """Return the fixed effects as a table for LaTeX with the package booktabs.
+
+        Parameters
+        ----------
+        exponentiate, conf_int, level, digits :
+            As of :meth:`to_markdown`.
+
+        Returns
+        -------
+        table : str
+        """
+        header, *rows = (
+            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
+            for row in self._cells(exponentiate, conf_int, level, digits)
+        )
+        columns = "l" + "r" * header.count("&")
+        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
+        lines = begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", end
+        return "\n".join(lines)
+
+    def _cells(self, exponentiate, conf_int, level, digits):
+        """Yield the header and the rows of a table as journals print them."""
+        columns = self._columns(exponentiate)
+        first, p = next(iter(columns)), columns["Pr(>|z|)"]
+        yield ["", first, *([f"{100 * level:g} % CI"] if conf_int else []), "p"]
+        limits = self._limits(level, exponentiate).T
+        for i, (name, (low, high)) in enumerate(zip(self.names, limits)):
+            ends = [f"{low:.{digits}f} to {high:.{digits}f}"] if conf_int else []
+            yield [name, f"{columns[first][i]:.{digits}f}", *ends, _print_p(p[i])]
 
     def _table(self):
         estimates, errors, z, p = self._columns().values()
@@ -193,7 +317,7 @@ class GLMMSummary:
                 f"{estimates[i]:9.4f}",
                 f"{errors[i]:10.4f}",
                 f"{z[i]:7.2f}",
-                "<0.0001" if p[i] < 1e-4 else f"{p[i]:.4f}",
+                _print_p(p[i]),
             )
             for i, name in enumerate(self.names)
         ]
@@ -252,7 +376,7 @@ class LikelihoodRatioTest:
     p_value: float
 
     def __str__(self):
-        p = "<0.0001" if self.p_value < 1e-4 else f"{self.p_value:.4f}"
+        p = _print_p(self.p_value)
         return (
             f"Likelihood ratio test: chi-squared {self.statistic:.3f} on "
             f"{self.n_restrictions} degrees of freedom, p {p}"

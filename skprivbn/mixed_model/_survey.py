@@ -11,7 +11,13 @@ import numpy as np
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
 from skprivbn.federation._rows import row_blocks, unit_of_squares
 from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
-from skprivbn.mixed_model._checks import check_survey, cluster_keys, fits_family
+from skprivbn.mixed_model._checks import (
+    check_clusters,
+    check_survey,
+    check_target,
+    cluster_keys,
+    finite_per_row,
+)
 from skprivbn.mixed_model._clusters import Census, merge_few, merged_label
 from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._terms import Design, MixedTerms
@@ -246,8 +252,6 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     """
     terms, rows = me.terms, _read_rows(me)
     n_features = rows.X.shape[1]
-    if np.any(terms.random.columns >= n_features):
-        raise PartyRefusal("refused")
     classes, clusters = yield from _tell_labels(me, rows)
     # what the terms take for a row, they take for a cluster, too
     per_cluster, _ = terms.memory(n_features)
@@ -345,28 +349,27 @@ def _read_rows(me):
     """Return the own rows, or refuse what is missing or no number."""
     terms, block = me.terms, me.block
     keys = cluster_keys(terms.n_factors)
-    if terms.has_offset != ("offset" in block):
-        raise PartyRefusal("invalid-data")
     if lacking := [key for key in ["y", *keys] if _has_missing(block, key)]:
         raise PartyRefusal("gaps", columns=lacking)
     X = np.concatenate(list(row_blocks(me.numbers())))
-    offset = _numbers(block.get("offset", np.zeros(len(X))))
-    weights = _numbers(block.get("sample_weight", np.ones(len(X))))
-    y = np.asarray(block["y"])
-    if terms.target != "classes":
-        y = _numbers(y)
-    if np.any(weights < 0) or not fits_family(y, terms.target, weights):
-        raise PartyRefusal("invalid-data")
+    beside = {"offset": np.zeros(len(X)), "sample_weight": np.ones(len(X)), **block}
+    try:
+        if terms.has_offset != ("offset" in block):
+            raise ValueError("offset is there, or missing, against the terms")
+        if np.any(terms.random.columns >= X.shape[1]):
+            raise ValueError("slopes are of columns that X lacks")
+        offset = finite_per_row("offset", beside["offset"], len(X))
+        weights = finite_per_row("sample_weight", beside["sample_weight"], len(X))
+        if np.any(weights < 0):
+            raise ValueError("sample_weight must not be negative")
+        y = check_target(np.asarray(block["y"]), terms.target, weights)
+        clusters = {key: block[key] for key in keys}
+        check_clusters(clusters, terms.clusters and terms.clusters[0])
+    except (TypeError, ValueError) as error:
+        raise PartyRefusal("invalid-data", str(error)) from None
     if terms.target == "numbers":
         y = y - offset
     return OwnRows(X, y, offset, weights, own_labels(me), [])
-
-
-def _numbers(values):
-    values = np.asarray(values)
-    if values.dtype.kind not in "fiub" or not np.all(np.isfinite(values)):
-        raise PartyRefusal("invalid-data")
-    return values.astype(float)
 
 
 def _has_missing(block, key):
@@ -419,9 +422,6 @@ def _tell_labels(me, rows):
     if terms.clusters is None:
         clusters = [_in_order(set(labels)) for labels in rows.labels]
     classes = _in_order(set(rows.y.tolist())) if terms.target == "classes" else []
-    if len(classes) > 2:
-        # Perhaps not classes at all, but values that nobody should be told.
-        raise PartyRefusal("invalid-data")
     told = {me.name: {"classes": classes, "clusters": clusters}}
     told_nothing = not classes and terms.clusters is not None
     while len(told) < len(me.roster) and not told_nothing:
@@ -472,10 +472,7 @@ def _code(rows, survey):
 def _codes(labels, known):
     """Return the position of each label among the known ones."""
     positions = {label: i for i, label in enumerate(known)}
-    try:
-        return np.array([positions[label] for label in labels], dtype=int)
-    except KeyError:
-        raise PartyRefusal("invalid-data") from None
+    return np.array([positions[label] for label in labels], dtype=int)
 
 
 def _summed(rows, terms):

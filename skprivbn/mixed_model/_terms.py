@@ -114,17 +114,28 @@ class Design:
         return np.column_stack([np.ones(len(X)), (X - self.mean) / self.scale])
 
     def mixed(self, X):
-        """Return the columns of the random effects."""
-        pieces = [np.empty((len(X), 0))]
-        for _, columns in self.random.terms:
-            centre = self.mean if INTERCEPT in columns else np.zeros_like(self.mean)
-            for c in columns:
-                one = c == INTERCEPT
-                piece = (
-                    np.ones(len(X)) if one else (X[:, c] - centre[c]) / self.scale[c]
-                )
-                pieces.append(piece[:, None])
-        return np.concatenate(pieces, axis=1)
+        """Return the columns of the random effects.
+
+        Features are centred only where a random intercept makes up for it.
+        """
+        columns = np.column_stack([np.ones(len(X)), X])[:, self.random.columns + 1]
+        return (columns - self._centres) / self._units
+
+    @property
+    def _units(self):
+        """What columns of random effects are divided by: 1 for the intercept's."""
+        return np.append(1.0, self.scale)[self.random.columns + 1]
+
+    @property
+    def _centres(self):
+        means = np.append(0.0, self.mean)
+        return np.array(
+            [
+                means[c + 1] * (INTERCEPT in columns)
+                for _, columns in self.random.terms
+                for c in columns
+            ]
+        )
 
     @property
     def back_fixed(self):
@@ -138,16 +149,12 @@ class Design:
     @property
     def back_random(self):
         """Matrix from estimated random effects to those of columns as they are."""
-        columns = self.random.columns
-        # the intercept is the column before the first, and there may be no other
-        units = np.append(1.0, self.scale)[columns - INTERCEPT]
-        back, start = np.diag(1 / units), 0
+        back, start = np.diag(1 / self._units), 0
         for _, members in self.random.terms:
             if INTERCEPT in members:
-                i = start + members.index(INTERCEPT)
-                for j, c in enumerate(members, start):
-                    if c != INTERCEPT:
-                        back[i, j] = -self.mean[c] / self.scale[c]
+                i, end = start + members.index(INTERCEPT), start + len(members)
+                moved = self._centres[start:end] / self._units[start:end]
+                back[i, start:end] -= moved
             start += len(members)
         return back
 
@@ -240,8 +247,26 @@ class MixedTerms(Terms):
             raise ValueError("terms of random effects do not fit the factors")
         if min(self.batch_size, self.n_draws, self.max_iter, self.n_quadrature) < 1:
             raise ValueError("numbers of draws, nodes and iterations are positive")
-        if self.crossed and self.family != "gaussian":
-            raise ValueError("crossed effects go with linear models only")
+        if self.n_factors > 1 and self.clusters is not None:
+            raise ValueError("clusters= goes with one column of cluster labels only")
+        if self.family == "gaussian":
+            return
+        if self.crossed:
+            raise ValueError(
+                "crossed effects are fitted for family='gaussian' only: others would "
+                "open counts of pairs of clusters in every iteration"
+            )
+        if len(columns) > 1 and self.n_quadrature > 1:
+            raise ValueError(
+                f"quadrature_params={{'n_nodes': {self.n_quadrature}}} goes with one "
+                f"random effect per row; with {len(columns)}, 'n_nodes' is 1 "
+                "(Laplace's approximation)"
+            )
+        if self.method == "metropolis" and (len(columns) > 1 or self.n_quadrature == 1):
+            raise ValueError(
+                "method='metropolis' draws one random effect per cluster, and needs "
+                "quadrature_params={'n_nodes': ...} above 1 for its standard errors"
+            )
 
     @property
     def mixed(self) -> bool:

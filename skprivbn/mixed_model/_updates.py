@@ -1,7 +1,18 @@
-"""From derivatives of the log-likelihood to the next parameters."""
+"""From derivatives of the log-likelihood to the next parameters, and to estimates."""
+
+from dataclasses import dataclass
 
 import numpy as np
 
+#: below, a scale of the effects counts as zero: a boundary ("singular") fit.
+NO_SCALE = 1e-3
+# Smallest eigenvalue of the information per row at which estimates are determined.
+_DETERMINED = 1e-7
+# Slope of the log-likelihood per row at which a search cannot have been at its end.
+_STEEP = 1e-3
+#: log-likelihood of classes that are told apart as good as without error
+PERFECT = -0.01
+# Past gradients that are kept.
 _MEMORY = 3
 # Where it is within these limits of what gradients tell, information is left alone.
 _GOOD = 0.8, 1.25
@@ -22,8 +33,6 @@ _NEARLY, _SMALLEST_REST, _NO_REST = 1e-4, 1e-10, 1e-14
 _VANISHED = 1e-8
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
-# By which differences are taken.
-_STEP = 1e-3
 
 
 def solve_information(information, gradient):
@@ -285,89 +294,274 @@ def _part(promised, gain):
     return np.clip(promised / (2 * (promised - gain)), 0.1, 0.5)
 
 
-def stencil(theta):
-    """Return points around theta that give gradient and Hessian there.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-
-    Returns
-    -------
-    points : ndarray of shape (n_points, n_theta)
-        Theta itself first.
-    """
-    steps = _STEP * np.eye(len(theta))
-    i, j = np.triu_indices(len(theta), 1)
-    here = np.zeros((1, len(theta)))
-    away = [here, steps, -steps, 2 * steps, -2 * steps, steps[i] + steps[j]]
-    return theta + np.concatenate(away)
-
-
-def _derivatives(values, size):
-    """Return gradient and Hessian from the values on a stencil."""
-    bounds = np.cumsum([1, size, size, size, size])
-    centre, plus, minus, far_plus, far_minus, both = np.split(values, bounds)
-    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * _STEP)
-    hessian = np.diag((plus - 2 * centre + minus) / _STEP**2)
-    i, j = np.triu_indices(size, 1)
-    hessian[i, j] = hessian[j, i] = (both - plus[i] - plus[j] + centre) / _STEP**2
-    return gradient, hessian
-
-
-class ThetaSearch:
-    """Newton's method on theta, from values on stencils; never ends below its best.
-
-    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-        To start from.
-    tol : float
-        Stop when the next step promises a smaller gain.
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of a mixed model.
 
     Attributes
     ----------
-    theta : ndarray of shape (n_theta,)
-        Around which the log-likelihood is to be looked at next.
+    fixed : ndarray of shape (n_fixed,)
+        Intercept, if there is one, and coefficients.
+    covariance : ndarray of shape (n_fixed, n_fixed)
+        Their sampling covariance; NaN where it cannot be told.
+    random_covariance : ndarray of shape (n_effects, n_effects)
+        Of the random effects.
+    effects : ndarray of shape (n_numbers,)
+    effect_variances : ndarray of shape (n_numbers,)
+    sigma : float or None
+        Standard deviation of the rows, in linear models.
+    log_likelihood : ndarray of shape (2,)
+        And by how much it may be off.
+    problem : str
+        What keeps the estimates from being those of maximum likelihood, a key of
+        :data:`~skprivbn.mixed_model._checks.PROBLEMS`; empty if nothing does.
+    singular, converged : bool
+        Whether a variance is zero, or a correlation one; whether the search ended by
+        itself.
+    n_iter : int
     """
 
-    def __init__(self, theta, tol):
-        self.theta = theta
-        self.tol = tol
-        self._best = None
+    fixed: np.ndarray
+    covariance: np.ndarray
+    random_covariance: np.ndarray
+    effects: np.ndarray
+    effect_variances: np.ndarray
+    sigma: float | None
+    log_likelihood: np.ndarray
+    problem: str
+    singular: bool
+    converged: bool
+    n_iter: int
 
-    def update(self, values):
-        """Move theta.
 
-        Parameters
-        ----------
-        values : ndarray of shape (n_points,)
-            Log-likelihoods on the stencil of theta.
+def estimate(
+    survey, parameters, slope, effects, turn, *, collinear, few, converged, n_iter
+):
+    """Compute the estimates of a generalised model.
 
-        Returns
-        -------
-        go_on : bool
-            If not, theta is where the search ends, and `values` are about it.
-        """
-        if self._best is not None:
-            best, value, gradient = self._best
-            promised = gradient @ (self.theta - best)
-            if values[0] - value < 1e-3 * promised - 1e-9:
-                self.theta = (self.theta + best) / 2
-                return bool(np.abs(self.theta - best).max() > 1e-9)
-        if not len(self.theta):
-            return False
-        gradient, hessian = _derivatives(values, len(self.theta))
-        self._best = self.theta, values[0], gradient
-        curvature, vectors = np.linalg.eigh(-hessian)
-        # Where it is not concave, a step of about the same size uphill.
-        size = np.maximum(np.abs(curvature), 1e-6 * np.abs(curvature).max() + 1e-12)
-        step = vectors @ ((vectors.T @ gradient) / size)
-        longest = 2 * max(np.linalg.norm(self.theta), 0.1)
-        step *= min(longest / max(np.linalg.norm(step), 1e-300), 1.0)
-        if gradient @ step / 2 <= self.tol:
-            return False
-        self.theta = self.theta + step
-        return True
+    Standard errors are from the observed information. Unless effects were drawn, a
+    last Newton step undoes the rounding of the parameters.
+
+    Parameters
+    ----------
+    survey : Survey
+    parameters : ndarray of shape (n_parameters,)
+        (beta, theta) of standardised features, at which the rest was computed.
+    slope : Slope
+        Of the log-likelihood there.
+    effects : ndarray of shape (n_numbers, 1 + n_effects)
+        Random effects, and their covariances.
+    turn : ndarray of shape (n_fixed, n_fixed)
+        What standardised features were multiplied by, see :func:`decorrelate`: the
+        parameters, and what was computed there, are of the features that this makes.
+    collinear, few : bool
+        Whether products of the features are a singular matrix; whether the search
+        ended as few rows had weight where it went on to.
+    converged : bool
+    n_iter : int
+
+    Returns
+    -------
+    estimates : Estimates
+    """
+    terms = survey.terms
+    design, random = survey.design, survey.design.random
+    parameters, varies = parameters.copy(), _varies(survey)
+    n_fixed = len(varies)
+    complete = slope.complete[:n_fixed, :n_fixed]
+    nothing = vanished(complete, turn)
+    known = varies & ~nothing
+    information = complete[np.ix_(known, known)]
+    lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
+    determined = lowest > _DETERMINED * survey.n_samples
+    # where there is no curvature there should be no slope either
+    steepest = np.abs(slope.gradient[:n_fixed]).max(initial=0.0)
+    stuck = not determined and steepest > _STEEP * survey.n_samples
+    determined &= not (survey.classes and slope.value > PERFECT)
+    determined &= not few
+    theta = parameters[n_fixed:]
+    # A scale at its bound is no free parameter.
+    free = np.append(known, np.abs(theta) > NO_SCALE if terms.mixed else [False])
+    if len(theta) > 1:
+        free[n_fixed:] = _columns_that_vary(theta, random)
+    is_wide = np.abs(theta) == terms.widest
+    free[n_fixed:] &= ~is_wide
+    wide = bool(terms.mixed and np.any(is_wide))
+    observed = (slope.complete - slope.missing)[np.ix_(free, free)]
+    flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
+    maximum = bool(flat > -1e-6 * max(np.abs(observed).max(initial=0.0), 1.0))
+    log_likelihood = slope.value
+    covariance = np.full((len(parameters), len(parameters)), np.nan)
+    if maximum:
+        if not terms.drawn:
+            step = solve_information(observed, slope.gradient[free])
+            parameters[free] += step
+            log_likelihood += slope.gradient[free] @ step / 2
+        if determined and not wide:
+            inverse = solve_information(observed, np.eye(len(observed)))
+            covariance[np.ix_(free, free)] = inverse
+    parameters[:n_fixed][~known] = 0.0
+    fixed, free_directions = least_coefficients(
+        turn @ parameters[:n_fixed], turn, nothing
+    )
+    back = design.back_fixed
+    covariance = covariance[:n_fixed, :n_fixed][np.ix_(known, known)]
+    covariance = turn[:, known] @ covariance @ turn[:, known].T
+    covariance = _hide_undetermined(covariance, free_directions, back)
+    covariance[~varies, :] = covariance[:, ~varies] = np.nan
+    matrix = random.matrix(parameters[n_fixed:][: len(random.start)])
+    fixed = back @ fixed
+    if terms.centres_offset:
+        fixed[0] -= survey.moments.mean[-1]
+    return Estimates(
+        fixed=fixed,
+        covariance=covariance,
+        log_likelihood=np.array([log_likelihood, slope.error]),
+        sigma=None,
+        problem=_first_problem(
+            collinear=np.any(nothing) or (collinear and not determined),
+            flat=stuck,
+            few=few,
+            separated=not determined and terms.target == "classes",
+            no_events=not determined,
+            wide=wide,
+            no_maximum=not maximum,
+            ended=not (converged or terms.drawn) and n_iter < terms.max_iter,
+            not_converged=not (converged or terms.drawn),
+        ),
+        converged=converged and not wide,
+        n_iter=n_iter,
+        **_translate(matrix, effects, survey),
+    )
+
+
+def _first_problem(**problems):
+    """Return the name of the first that there is."""
+    return next((name for name, is_there in problems.items() if is_there), "")
+
+
+def _hide_undetermined(covariance, free, back):
+    """Return a covariance in the units of the features, NaN where it is not known.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_fixed, n_fixed)
+        For standardised features.
+    free : ndarray of shape (n_fixed, n_free)
+        Directions in which rows do not determine coefficients.
+    back : ndarray of shape (n_fixed, n_fixed)
+
+    Returns
+    -------
+    covariance : ndarray of shape (n_fixed, n_fixed)
+        The intercept is determined if it is the same wherever coefficients of
+        collinear features are.
+    """
+    covariance = back @ covariance @ back.T
+    moves = np.abs(back @ free) > 1e-7 * (np.abs(back) @ np.abs(free))
+    hidden = np.any(moves, axis=1)
+    covariance[hidden, :] = covariance[:, hidden] = np.nan
+    return covariance
+
+
+def _columns_that_vary(theta, random):
+    """Return which entries of theta matter: not those of columns that are all zero."""
+    _, columns = random.positions
+    matrix = np.abs(random.matrix(theta))
+    return (matrix.max(axis=0) > NO_SCALE)[columns]
+
+
+def estimate_linear(survey, sums, theta, fit, effects, converged, n_iter):
+    """Compute the estimates of a linear model.
+
+    Parameters
+    ----------
+    survey : Survey
+    sums : Sums
+    theta : ndarray of shape (n_theta,)
+    fit : LinearFit
+        For standardised features and target.
+    effects : ndarray of shape (n_numbers, 1 + n_effects)
+        Random effects, and their covariances.
+    converged : bool
+    n_iter : int
+
+    Returns
+    -------
+    estimates : Estimates
+    """
+    design, varies = survey.design, _varies(survey)
+    unit, n_fixed = survey.scale[-1], len(varies)
+    back = design.back_fixed
+    shift = np.zeros(n_fixed)
+    if design.fit_intercept:
+        shift[0] = survey.moments.mean[-1]
+    covariance = unit**2 * back @ fit.covariance @ back.T
+    covariance[~varies, :] = covariance[:, ~varies] = np.nan
+    n_known = int(np.count_nonzero(varies))
+    log_likelihood = fit.log_likelihood + sums.log_weights / 2
+    log_likelihood -= sums.n_rows * np.log(unit)
+    if survey.terms.reml:
+        # the restricted likelihood depends on the units of the features
+        log_likelihood += n_known * np.log(unit)
+        log_likelihood += np.log(np.diag(back)[varies]).sum()
+    determined = fit.determined or n_known < n_fixed
+    if not determined:
+        covariance = np.full_like(covariance, np.nan)
+    matrix = unit * fit.sigma * design.random.matrix(theta)
+    return Estimates(
+        fixed=shift + unit * back @ fit.beta,
+        covariance=covariance,
+        log_likelihood=np.array([log_likelihood, 0.0]),
+        sigma=float(unit * fit.sigma * np.sqrt(sums.precision)),
+        problem=_first_problem(collinear=not determined, not_converged=not converged),
+        converged=converged,
+        n_iter=n_iter,
+        **_translate(matrix, effects, survey, unit, fit.sigma),
+    )
+
+
+def _varies(survey):
+    varies = ~survey.constant
+    return np.append(True, varies) if survey.design.fit_intercept else varies
+
+
+def _translate(matrix, effects, survey, unit=1.0, noise=1.0):
+    """Return what is known of random effects, in the units of the columns.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (n_effects, n_effects)
+        Root of their covariance, in units of the target.
+    effects : ndarray of shape (n_numbers, 1 + n_effects)
+    survey : Survey
+    unit : float
+        Of the target.
+    noise : float
+        Standard deviation, in this unit, that scales of effects are compared with: of
+        a linear model that of its rows, as in lme4. That of the target says nothing
+        about effects where features explain nearly all of it.
+
+    Returns
+    -------
+    fields : dict
+        Of :class:`Estimates`.
+    """
+    random, back = survey.design.random, survey.design.back_random
+    values = np.linalg.svd(matrix, compute_uv=False)
+    means, variances, start = effects[:, 0].copy(), np.zeros(len(effects)), 0
+    for factor in np.unique(random.factors):
+        columns = np.flatnonzero(random.factors == factor)
+        n_levels, width = len(survey.census.n_rows[factor]), len(columns)
+        part = slice(start, start + n_levels * width)
+        turn = back[np.ix_(columns, columns)]
+        means[part] = (means[part].reshape(n_levels, width) @ turn.T).ravel()
+        block = effects[part][:, 1 + columns].reshape(n_levels, width, width)
+        variances[part] = np.einsum("lii->li", turn @ block @ turn.T).ravel()
+        start = part.stop
+    return {
+        "random_covariance": back @ matrix @ matrix.T @ back.T,
+        "effects": unit * means,
+        "effect_variances": unit**2 * variances,
+        "singular": bool(np.any(values < NO_SCALE * noise * unit)),
+    }

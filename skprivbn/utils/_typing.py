@@ -21,6 +21,7 @@ class Partition(Protocol):
 
 
 TableLike: TypeAlias = ArrayLike | Partition
+PerRow: TypeAlias = ArrayLike | None
 RandomStateLike: TypeAlias = int | np.random.RandomState | None
 # np.average takes less than ArrayLike, and numpy has no public name for that
 WeightsLike: TypeAlias = Any

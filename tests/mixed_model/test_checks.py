@@ -241,3 +241,9 @@ def test_offsets_that_have_nothing_to_do_with_the_classes(rows):
     assert model.log_likelihood_ == pytest.approx(here, abs=0.01)
     for other in SCALES:
         assert marginal(other, predictor, *seen) < here + 1e-4
+
+
+@pytest.mark.parametrize("model", [PrivateGLMMClassifier, PrivateGLMMRegressor])
+def test_that_there_is_no_noise_is_said_with_what_to_use(model):
+    with pytest.raises(TypeError, match=f"{model.__name__} has no .*DPCGMLearner"):
+        model(epsilon=1.0)

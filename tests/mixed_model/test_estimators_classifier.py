@@ -337,7 +337,7 @@ def test_summary_is_a_table(fitted):
     frame = summary.to_frame()
     z = np.append(fitted.intercept_, fitted.coef_) / standard_errors(fitted)
     np.testing.assert_allclose(frame["z value"], z)
-    low, high = summary.conf_int().T
+    low, high = np.transpose(list(summary.conf_int().values()))
     np.testing.assert_allclose((high - low) / 2, 1.959964 * standard_errors(fitted))
     assert summary.aic == pytest.approx(10 - 2 * fitted.log_likelihood_)
     assert "<table>" in summary._repr_html_()

@@ -1,0 +1,120 @@
+"""Tables as journals print them: ratios, intervals and p values by name."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import ndtr, ndtri
+from sklearn import config_context
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skprivbn.mixed_model import (
+    GLMMSummary,
+    LikelihoodRatioTest,
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+)
+
+ESTIMATES, ERRORS = np.array([-0.5, 0.7, 0.02]), np.array([0.25, 0.1, 0.3])
+
+
+def make_summary(ratio="Odds ratio", names=("(Intercept)", "dose", "age_60 & sex|f")):
+    """Return a table of three effects, the second of which is not chance."""
+    return GLMMSummary(
+        kind="Logistic mixed model",
+        classes=["no", "yes"],
+        ratio=ratio,
+        names=list(names),
+        estimates=ESTIMATES,
+        standard_errors=ERRORS,
+        components=None,
+        converged=True,
+        singular=False,
+        log_likelihood=-100.0,
+        n_rows=300,
+        n_clusters={},
+        n_parties=3,
+    )
+
+
+@pytest.mark.parametrize("level", [0.95, 0.9])
+def test_ratios_are_exponentials_of_coefficients_and_of_their_intervals(level):
+    frame = make_summary().to_frame(exponentiate=True, conf_int=True, level=level)
+    ends = {0.95: ["2.5 %", "97.5 %"], 0.9: ["5 %", "95 %"]}[level]
+    assert list(frame) == ["Odds ratio", *ends, "z value", "Pr(>|z|)"]
+    half = ndtri((1 + level) / 2) * ERRORS
+    np.testing.assert_allclose(frame["Odds ratio"], np.exp(ESTIMATES))
+    np.testing.assert_allclose(frame[ends[0]], np.exp(ESTIMATES - half))
+    np.testing.assert_allclose(frame[ends[1]], np.exp(ESTIMATES + half))
+    p = 2 * ndtr(-np.abs(ESTIMATES / ERRORS))
+    np.testing.assert_allclose(frame["Pr(>|z|)"], p)
+
+
+def test_intervals_have_names():
+    summary = make_summary()
+    low, high = summary.conf_int()["dose"]
+    assert (low + high) / 2 == pytest.approx(0.7)
+    assert (high - low) / 2 == pytest.approx(1.959964 * 0.1)
+    ratio = summary.conf_int(exponentiate=True)["dose"]
+    assert ratio == pytest.approx((np.exp(low), np.exp(high)))
+
+
+def test_a_table_in_markdown():
+    assert make_summary().to_markdown(exponentiate=True).splitlines() == [
+        "|  | Odds ratio | 95 % CI | p |",
+        "| --- | ---: | ---: | ---: |",
+        "| (Intercept) | 0.61 | 0.37 to 0.99 | 0.046 |",
+        "| dose | 2.01 | 1.66 to 2.45 | <0.001 |",
+        r"| age_60 & sex\|f | 1.02 | 0.57 to 1.84 | 0.947 |",
+    ]
+    plain = make_summary().to_markdown(conf_int=False, digits=3).splitlines()
+    assert plain[3] == "| dose | 0.700 | <0.001 |"
+
+
+def test_a_table_in_latex():
+    lines = make_summary().to_latex(exponentiate=True, level=0.9).splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrr}" and lines[-1] == r"\end{tabular}"
+    assert lines[2] == r" & Odds ratio & 90 \% CI & p \\"
+    assert lines[5] == r"dose & 2.01 & 1.71 to 2.37 & $<$0.001 \\"
+    assert lines[6].startswith(r"age\_60 \& sex|f & 1.02")
+
+
+@pytest.mark.parametrize(
+    "p, text", [(0.0, "<0.001"), (0.00099, "<0.001"), (0.001, "0.001"), (0.25, "0.250")]
+)
+def test_small_p_values_are_said_to_be_small(p, text):
+    assert str(LikelihoodRatioTest(4.0, 1, p)).endswith(f"p {text}")
+
+
+def test_what_has_no_ratio_says_so():
+    summary = make_summary(ratio=None)
+    for ask in (summary.to_frame, summary.to_latex, summary.conf_int):
+        with pytest.raises(ValueError, match="exponentiate=True makes odds"):
+            ask(exponentiate=True)
+
+
+@pytest.mark.parametrize(
+    "model, ratio",
+    [
+        (PrivateGLMMClassifier(), "Odds ratio"),
+        (PrivateGLMMClassifier(link="cloglog"), "Hazard ratio"),
+        (PrivateGLMMClassifier(link="probit"), None),
+        (PrivateGLMMRegressor("poisson"), "Rate ratio"),
+        (PrivateGLMMRegressor(), None),
+    ],
+)
+def test_features_have_their_names_also_in_a_pipeline(model, ratio):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(300, 2)), columns=["dose", "age"])
+    cluster, party = rng.integers(6, size=300), rng.choice(["a", "b", "c"], size=300)
+    y = (frame["dose"] + rng.normal(size=6)[cluster] + rng.normal(size=300) > 0) * 1
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), model)
+        pipe.fit(frame, y, cluster=cluster, party=party)
+    fitted = pipe[-1]
+    assert fitted.summary().names == ["(Intercept)", "x0", "x1"]
+    summary = fitted.summary(pipe[:-1].get_feature_names_out())
+    assert summary.names == ["(Intercept)", "dose", "age"]
+    assert summary.ratio == ratio
+    with pytest.raises(ValueError, match="feature_names has 1 names.*2 columns"):
+        fitted.summary(["dose"])
