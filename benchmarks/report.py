@@ -18,6 +18,7 @@ REPORT, PLOTS = HERE / "REPORT.md", HERE / "plots"
 CASE = ["k", "d", "n", "K", "parties", "sites", "clusters", "values", "epsilon"]
 CASE += ["fraction", "bytes_to_each_site", "max_parents", "nodes", "states"]
 CASE += ["records", "rows", "variables", "holders", "penalty", "figure", "repeat"]
+CASE += ["fits"]
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,11 @@ SECTIONS = {
         "Which questions of an honest study three hospitals answer",
         "With the recommended site file; `study_site_questions.py` says what the "
         "columns are.",
+    ),
+    "pairs_of_fits": Section(
+        "What permitted fits tell a hostile researcher",
+        "Pairs of fits that differ by one patient, three hospitals of 400; "
+        "`study_pairs_of_fits.py` says what the columns are.",
     ),
     "flare": Section(
         "NVIDIA FLARE against one process",

@@ -59,7 +59,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     #: labels are told; with `min_frequency` only, their frequencies are added up
     backend = "masking"
     _row_checks = {"dtype": None, "ensure_all_finite": False}
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints = {
         "categories": [StrOptions({"auto"}), list, dict],
         "min_frequency": [
             Interval(Integral, 1, None, closed="left"),
@@ -190,6 +190,20 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         codes = self._codes(X, strict=False)
         rare = [codes[:, [j]] == np.flatnonzero(r) for j, r in enumerate(self._rare)]
         return np.hstack([codes < 0, *rare])
+
+    def _is_declared(self, declared):
+        """Tell whether labels are those that the columns are declared with."""
+        return not any(map(np.any, self._rare)) and self._has_labels(declared)
+
+    def _was_found(self, found):
+        """Tell whether labels, and those that became one, are what parties found."""
+        if "rare" not in found:
+            return self._is_declared(found.get("categories"))
+        is_same = np.array_equal(np.concatenate(self._rare), found["rare"])
+        return is_same and self._has_labels(found.get("categories"))
+
+    def _has_labels(self, labels):
+        return [column.tolist() for column in self.categories_] == labels
 
     @abstractmethod
     def _of_codes(self, codes):

@@ -198,3 +198,12 @@ def test_a_site_with_fewer_rows_refuses_for_all(tmp_path):
 
 def test_the_recommended_file_bounds_numbers():
     assert "max_exact_numbers" in RECOMMENDED
+
+
+def test_a_file_with_a_budget_alone_answers_with_noise_only(tmp_path):
+    rows = open_study(tmp_path, rules="budget = {epsilon = 1.0}").rows(["age"])
+    with pytest.raises(PartyError) as caught:
+        FederatedStandardScaler().fit(rows)
+    assert caught.value.code == "budget-exceeded"
+    noisy = FederatedStandardScaler(epsilon=0.5, bounds=(0, 120)).fit(rows)
+    assert noisy.privacy_spent_.epsilon == 0.5
