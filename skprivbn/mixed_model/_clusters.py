@@ -8,6 +8,7 @@ size are worked on at once.
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -74,38 +75,35 @@ class Census:
         return len(self.labels)
 
     @property
-    def tops(self):
-        """For each factor, the level of the first factor that a level is within."""
-        if not self.nested or self.n_factors < 2:
-            return [np.arange(len(labels)) for labels in self.labels]
-        first = {label: i for i, label in enumerate(self.labels[0])}
+    def paths(self):
+        """For each factor, the outer labels of each level, then its own."""
         return [
-            np.arange(len(self.labels[0])),
-            *(
-                np.array([first[path[0]] for path in labels])
-                for labels in self.labels[1:]
-            ),
+            [tuple(v) if self.nested and factor else (v,) for v in labels]
+            for factor, labels in enumerate(self.labels)
         ]
 
     @property
+    def tops(self):
+        """For each factor, the level of the first factor that a level is within."""
+        if not self.nested:
+            return [np.arange(len(labels)) for labels in self.labels]
+        first = {path: i for i, path in enumerate(self.paths[0])}
+        return [np.array([first[path[:1]] for path in paths]) for paths in self.paths]
+
+    @property
     def parents(self):
-        """For each factor, the level that each level of the last factor is within."""
-        last = self.labels[-1]
-        if not self.nested or self.n_factors < 2:
-            return [np.arange(len(last))]
+        """For each nested factor, what each level of the last one is within."""
         parents = []
-        for depth, labels in enumerate(self.labels):
-            place = {label: i for i, label in enumerate(labels)}
-            keys = (path[0] if depth == 0 else path[: depth + 1] for path in last)
-            parents.append(np.array([place[key] for key in keys]))
+        for depth, paths in enumerate(self.paths, 1):
+            place = {path: i for i, path in enumerate(paths)}
+            parents.append(np.array([place[path[:depth]] for path in self.paths[-1]]))
         return parents
 
     def names(self, factor):
         """Return the labels of a factor as they are shown: "ward:bed" if nested."""
-        labels = self.labels[factor]
-        if self.nested and factor:
-            return [":".join(map(str, path)) for path in labels]
-        return labels
+        if not self.nested or not factor:
+            return self.labels[factor]
+        return [":".join(map(str, path)) for path in self.paths[factor]]
 
     def too_small(self, min_parties, min_rows, opened):
         """Return masks of the levels whose sums nobody may know.
@@ -134,8 +132,7 @@ class Census:
         """
         if not self.nested or factor == 0:
             return np.zeros(len(self.labels[factor]), dtype=bool)
-        shared = dict(zip(self.labels[0], self.n_holders[0] > 1))
-        return np.array([shared[path[0]] for path in self.labels[factor]], dtype=bool)
+        return (self.n_holders[0] > 1)[self.tops[factor]]
 
     def pooled(self, min_parties, min_rows, opened):
         """Return the census with small levels as one, factor by factor, and where.
@@ -206,20 +203,15 @@ class Census:
 
     def _join(self, factor, small):
         """Return the census with small levels of one factor as one, and where."""
-        within = self.nested and factor
-        joined = {
-            label for label, is_small in zip(self.labels[factor], small) if is_small
-        }
+        depth = factor + 1 if self.nested else 1
+        joined = set(compress(self.paths[factor], small))
         labels, rows, holders, positions = [], [], [], []
-        for other, old in enumerate(self.labels):
-            new = list(old)
-            if other == factor:
-                new = [self._other(v, within) if v in joined else v for v in old]
-            elif self.nested and other > factor:
-                depth = factor + 1
+        for other, old in enumerate(self.paths):
+            new = old
+            if other == factor or (self.nested and other > factor):
                 new = [
-                    self._other_path(path, depth)
-                    if (path[:depth] if within else path[0]) in joined
+                    (*path[: depth - 1], OTHER, *path[depth:])
+                    if path[:depth] in joined
                     else path
                     for path in old
                 ]
@@ -228,7 +220,7 @@ class Census:
             distinct |= dict.fromkeys(new)
             place = {label: i for i, label in enumerate(distinct)}
             position = np.array([place[label] for label in new], dtype=int)
-            labels.append(list(distinct))
+            labels.append([v if len(v) > 1 else v[0] for v in distinct])
             rows.append(np.bincount(position, self.n_rows[other]).astype(int))
             # at least as many parties as hold any of them
             most = np.zeros(len(distinct), dtype=int)
@@ -236,14 +228,6 @@ class Census:
             holders.append(most)
             positions.append(position)
         return Census(labels, rows, holders, self.nested), positions
-
-    @staticmethod
-    def _other(label, within):
-        return (*label[:-1], OTHER) if within else OTHER
-
-    @staticmethod
-    def _other_path(path, depth):
-        return (*path[: depth - 1], OTHER, *path[depth:])
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,12 @@ from skprivbn.utils._linalg import symmetric, upper
 
 @program(MixedTerms)
 def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
-    """Climb the log-likelihood, with random effects and without."""
+    """Maximise the likelihood, with random effects and without."""
     survey, rows, look = yield from take_survey(me, partial(first_look, me.terms))
     if rows is None:
         return {"survey": survey.to_payload()}
     search = Search(me, survey, rows, look)
+    # without effects: Newton's method
     while search.n_regressions < survey.terms.n_regressions:
         vector = search.regression()
         try:
@@ -62,8 +63,9 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
             search.end_at_best(few)
             break
         search.improve(total)
+    # with effects, which are drawn as in the paper, or integrated over
     if survey.terms.drawn:
-        yield from _draw(search)
+        yield from metropolis_em(search)
     while search.going:
         vector = search.table()
         try:
@@ -74,6 +76,7 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
             search.end_at_best(few)
             break
         search.move(total)
+    # standard errors and effects, where the search ended
     total = search.final_table()
     if len(total):
         total = yield Sum(total, "gradients of clusters at the end", search.weights)
@@ -83,20 +86,27 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
-def _draw(search):
-    """Metropolis-Hastings: draws of the effects, then a step of EM."""
+def metropolis_em(search):
+    """EM as in the paper's appendix B: Metropolis-Hastings, then Newton-Raphson.
+
+    Sections B.9 and B.10: what each party computes of its own rows is the vector, the
+    joint computation is that of the total, which here every party does by itself.
+    """
     search.begin_to_draw()
     for _ in range(search.terms.max_iter):
+        # E-step: effects z' are proposed from N(0, sigma), log-likelihoods added up,
+        # and z is replaced by z' with the probability A(z, z')
         search.chains.restart()
         while not search.chains.is_complete:
             vector = search.propose()
             total = yield Sum(
                 vector, "log-likelihoods at proposed effects", search.weights
             )
-            search.walk(total)
+            search.accept(total)
+        # M-step: beta by a step of Newton-Raphson, sigma by the variance of the draws
         vector = search.expected_derivatives()
         total = yield Sum(vector, "expected gradient and Hessian", search.weights)
-        search.expand(total)
+        search.maximise(total)
 
 
 # Gain below which the model without effects is good enough to compare with.
@@ -404,8 +414,8 @@ class Search:
         self.weights, _ = self._weigh(eta, by_cluster=True)
         return self.own_table[self.integral.opened].ravel()
 
-    def walk(self, total):
-        """Accept or reject what was proposed."""
+    def accept(self, total):
+        """Accept or reject what was proposed, cluster by cluster."""
         table = self.own_table.copy()
         table[self.integral.opened] = total.reshape(-1, table.shape[1])
         self.chains.walk(table)
@@ -421,7 +431,7 @@ class Search:
         self.weights, sizes = self._weigh(eta, by_cluster=False)
         return np.concatenate([sizes[:2], gradient, upper(information), moments])
 
-    def expand(self, total):
+    def maximise(self, total):
         """Take a step of parameter-expanded EM."""
         self.n_iter += 1
         size = len(self.parameters)
