@@ -85,10 +85,11 @@ def finite_per_row(name, values, n_rows):
     if values is None:
         return None
     values = one_per_row(name, values, n_rows)
-    try:
-        values = values.astype(float)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} must be numbers, one per row") from None
+    if values.dtype.kind == "O":
+        values = np.array(values.tolist())
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be numbers, one per row")
+    values = values.astype(float)
     if not np.all(np.isfinite(values)):
         raise ValueError(f"{name} has NaN or infinity: give every row a finite number")
     return values

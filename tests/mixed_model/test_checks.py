@@ -51,6 +51,9 @@ def fit(model, rows, target, **changes):
         ({"offset": np.full(N, np.nan)}, "offset has NaN or infinity"),
         ({"offset": np.full(N, np.inf)}, "offset has NaN or infinity"),
         ({"offset": np.full(N, "a")}, "offset must be numbers"),
+        ({"offset": np.full(N, "1.5")}, "offset must be numbers"),
+        ({"offset": np.full(N, "1.5", dtype=object)}, "offset must be numbers"),
+        ({"offset": np.full(N, "2020", "datetime64[D]")}, "offset must be numbers"),
         ({"offset": np.ones(N - 1)}, "offset has 199 values for 200 rows"),
         ({"sample_weight": np.full(N, np.nan)}, "sample_weight has NaN or infinity"),
         ({"sample_weight": np.full(N, "a")}, "sample_weight must be numbers"),
@@ -247,3 +250,28 @@ def test_offsets_that_have_nothing_to_do_with_the_classes(rows):
 def test_that_there_is_no_noise_is_said_with_what_to_use(model):
     with pytest.raises(TypeError, match=f"{model.__name__} has no .*DPCGMLearner"):
         model(epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    "key, values",
+    [
+        ("y", [0, 1, 2]),
+        ("y", [0.5, 1.5, 0.5]),
+        ("offset", ["1", "2", "3"]),
+        ("sample_weight", [1.0, -1.0, 1.0]),
+        ("sample_weight", [1.0, np.inf, 1.0]),
+    ],
+)
+def test_parties_refuse_what_a_fit_on_rows_at_hand_would(rows, key, values):
+    names = list("abc")
+    index = [rows["party"] == i for i in range(3)]
+    beside = {"y": rows["classes"], "cluster": rows["cluster"]}
+    beside[key] = np.resize(values, N)
+    beside = {
+        part: {name: column[mine] for name, mine in zip(names, index)}
+        for part, column in beside.items()
+    }
+    blocks = {name: rows["X"][mine] for name, mine in zip(names, index)}
+    with pytest.raises(PartyError) as caught:
+        PrivateGLMMClassifier().fit(HorizontalPartition(blocks, **beside))
+    assert caught.value.code == "invalid-data"
