@@ -387,8 +387,13 @@ def _circle(roster, keys_hash):
         fields = join_fields("place on the circle", keys_hash, name)
         return hashlib.sha256(fields).digest()
 
-    circle = sorted(roster, key=place)
-    return circle, {name: i for i, name in enumerate(circle)}
+    circle = tuple(sorted(roster, key=place))
+    return circle, _places(circle)
+
+
+@lru_cache(maxsize=8)
+def _places(names):
+    return {name: place for place, name in enumerate(names)}
 
 
 class MaskingSession(SumSession):
@@ -414,7 +419,7 @@ class MaskingSession(SumSession):
 
     def _make_masks(self, context):
         """Return where masks come from, and whether this party adds them."""
-        places = {name: place for place, name in enumerate(self._roster)}
+        places = _places(self._roster)
         mine = places[self._name]
         # the one that comes first adds the mask, the other subtracts it
         return [
@@ -440,7 +445,8 @@ class MaskingSession(SumSession):
         if not self._covers:
             return open_total(total, n_integers)
         integers = open_masked(total, n_integers)
-        streams = [self._covers[n] for n in self._counted() if n in self._covers]
+        counted = set(self._counted())
+        streams = [cover for name, cover in self._covers.items() if name in counted]
         for covers in sum_of_masks(streams, total.round, total.key, n_integers):
             subtract_limbs(integers, covers)
         wrap_limbs(integers[:, : total.length], bytes_of_value(total.key))

@@ -19,6 +19,8 @@ from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.federation._wire import encode
 from skprivbn.utils import warn_leak
 
+#: identity, session key, limits and signature
+_HELLO_BYTES = 144
 #: limits of a party in its greeting
 _LIMITS = struct.Struct("<QQ")
 #: words of the ledger, with which no name of a party may begin
@@ -81,7 +83,8 @@ class Agreement:
     Parameters
     ----------
     agreed : dict
-        ``session`` (random bytes), ``roster`` (names), ``protocol`` (class path),
+        ``session`` (random bytes), ``roster`` (names, one on a line),
+        ``protocol`` (class path),
         ``settings`` (its terms as plain data), ``backend`` (name and parameters; None
         for a protocol without secure sums), ``data``
         (which of a site's data are meant; empty in process, where blocks are given).
@@ -89,7 +92,7 @@ class Agreement:
 
     TYPES = {
         "session": bytes,
-        "roster": list,
+        "roster": str,
         "protocol": str,
         "settings": dict,
         "backend": dict | None,
@@ -102,13 +105,13 @@ class Agreement:
             or agreed.keys() != self.TYPES.keys()
             or any(not _is(agreed[name], kind) for name, kind in self.TYPES.items())
             or len(agreed["session"]) != 16
-            or not _is_roster(agreed["roster"])
+            or not _is_roster(agreed["roster"].split("\n"))
             or agreed["backend"] is not None
             and agreed["backend"].keys() != {"name", "parameters"}
         ):
             raise ProtocolError("malformed agreement on a session")
         self.session = agreed["session"]
-        self.roster = tuple(agreed["roster"])
+        self.roster = tuple(agreed["roster"].split("\n"))
         self.n_name_bytes = len("".join(self.roster).encode())
         self.protocol = agreed["protocol"]
         self.settings = agreed["settings"]
@@ -137,7 +140,8 @@ def _is_roster(names):
 def _read_hellos(roster, hellos, session, roster_hash):
     """Return identities and keys of parties, a digest of these, strictest limits."""
     peers, limits, ends = {}, [], []
-    for name, hello in zip(roster, hellos):
+    for i, name in enumerate(roster):
+        hello = hellos[_HELLO_BYTES * i : _HELLO_BYTES * (i + 1)]
         identity, said, signature = hello[:32], hello[32:80], hello[80:]
         about = b"hello", session, roster_hash, name.encode()
         check_signature(identity, signature, *about, said)
@@ -191,20 +195,19 @@ class PartySession:
         return self._identity.public + said + signature
 
     def meet(self, hellos):
-        """Check the signed keys of all parties; a wrong one is a ProtocolError."""
-        if list(hellos) != list(self.roster):
-            raise ProtocolError("the parties present are not the roster agreed on")
-        for hello in hellos.values():
-            if type(hello) is not bytes or len(hello) != 144:
-                raise ProtocolError("malformed greeting")
-        if self._pins is not None:
-            for name, hello in hellos.items():
-                if self._pins.get(name) != hello[:32]:
-                    raise ProtocolError("an identity is not the one pinned")
-        about = self.session, self.roster_hash
-        met = _read_hellos(self.roster, tuple(hellos.values()), *about)
+        """Check the signed keys of all parties, one after the other in roster order.
+
+        A wrong one is a ProtocolError.
+        """
+        if len(hellos) != _HELLO_BYTES * len(self.roster):
+            raise ProtocolError("malformed greetings")
+        met = _read_hellos(self.roster, hellos, self.session, self.roster_hash)
         self._peers, self.keys_hash, limits = met
         self.min_rows, self.min_cell_count = limits
+        if self._pins is not None:
+            for name, (identity, _) in self._peers.items():
+                if self._pins.get(name) != identity:
+                    raise ProtocolError("an identity is not the one pinned")
         if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
             raise ProtocolError("this party's own key was replaced")
 

@@ -208,7 +208,7 @@ class Coordinator(ABC):
                 continue
             kind = self._same_point()
             if kind == "hello":
-                hellos = {name: said["hello"] for name, said in self._said.items()}
+                hellos = b"".join(said["hello"] for said in self._said.values())
                 self._answer(dict.fromkeys(self.active, {"hellos": hellos}))
             elif kind == "sum":
                 if progress is not None:
@@ -220,7 +220,7 @@ class Coordinator(ABC):
     def _start(self):
         agreement = {
             "session": self._session,
-            "roster": list(self.roster),
+            "roster": "\n".join(self.roster),
             "protocol": self.program.path,
             "settings": self.terms.to_payload(),
             "backend": None,
@@ -422,7 +422,7 @@ class Coordinator(ABC):
             return False
         sealed = said.get("sealed", {})
         return (
-            sealed.keys() <= set(self.roster)
+            sealed.keys() <= self._sequences.keys()
             and all(type(message) is bytes for message in sealed.values())
             and said.get("kind", "public") in KINDS
         )

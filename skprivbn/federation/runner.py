@@ -281,7 +281,7 @@ class Runner:
         n_parties = len(self._agreement.roster)
         self._expect(PARTY_BYTES * n_parties)
         answer = yield {"hello": self._session.hello()}
-        self._session.meet(_only(answer, "hellos"))
+        self._session.meet(_only(answer, "hellos", bytes))
         self._counted = self._agreement.roster
         self._load()
         self._noise = self._terms.noise(self._n_columns(), n_parties)
@@ -552,9 +552,9 @@ class Runner:
         return shape[1] if len(shape) > 1 else 1
 
 
-def _only(answer, word):
+def _only(answer, word, kind=dict):
     """Return the only part of an answer."""
-    if answer.keys() != {word} or type(answer[word]) is not dict:
+    if answer.keys() != {word} or type(answer[word]) is not kind:
         raise ProtocolError("the answer does not fit what was said")
     return answer[word]
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
-from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -479,33 +478,32 @@ def _has_noise(estimator):
 
 
 def _warn_of_copies(partition):
-    """Warn of two parties with the same rows."""
-    held = {name: block["X"] for name, block in partition._blocks.items()}
-    for (one, rows), (other, others) in combinations(held.items(), 2):
-        if _is_copy(rows, others):
-            warn_user(
-                f"parties {one!r} and {other!r} hold the same rows, which then count "
-                "twice: was one table given to both?"
-            )
-            return
+    """Warn of two parties with the same rows; few rows may be equal by chance."""
+    alike: dict = {}
+    for name, block in partition._blocks.items():
+        rows = block["X"]
+        if isinstance(rows, RowSource) or len(rows) < 5:
+            continue
+        # None stands for gaps: pandas' NA cannot be compared
+        first = tuple(np.where(missing_entries(rows[:1]), None, rows[:1])[0])
+        others = alike.setdefault((rows.shape, first), {})
+        for other, its_rows in others.items():
+            if _is_copy(rows, its_rows):
+                warn_user(
+                    f"parties {other!r} and {name!r} hold the same rows, which then "
+                    "count twice: was one table given to both?"
+                )
+                return
+        others[name] = rows
 
 
 def _is_copy(rows, others):
-    """Tell whether rows are equal; few, or such as are all alike, may be by chance."""
-    if isinstance(rows, RowSource) or rows.shape != others.shape or len(rows) < 5:
-        return False
-    if isinstance(others, RowSource) or not _equal(rows[:1], others[:1]):
-        return False
-    return _equal(rows, others) and not _equal(rows[1:], rows[:-1])
-
-
-def _equal(rows, others):
-    """Compare rows, in which None stands for gaps: pandas' NA cannot be compared."""
+    """Tell whether rows are equal; such as are all alike may be by chance."""
     if rows.dtype == object or others.dtype == object:
         rows, others = (
             np.where(missing_entries(table), None, table) for table in (rows, others)
         )
-    return np.array_equal(rows, others)
+    return np.array_equal(rows, others) and not np.array_equal(rows[1:], rows[:-1])
 
 
 def _refuse_empty(partition):

@@ -30,7 +30,7 @@ def make_runner(name="a", n_rows=4, **options):
 def join(party, roster=("a", "b"), **changes):
     agreement = {
         "session": b"s" * 16,
-        "roster": list(roster),
+        "roster": "\n".join(roster),
         "protocol": mean.path,
         "settings": MeanTerms().to_payload(),
         "backend": {"name": "masking", "parameters": {}},
@@ -43,7 +43,7 @@ def join(party, roster=("a", "b"), **changes):
 
 def meet(party, hellos):
     request = {"session": b"s" * 16, "sequence": 1, "operation": "next"}
-    return tell(party, request, payload={"hellos": hellos})
+    return tell(party, request, payload={"hellos": b"".join(hellos.values())})
 
 
 @pytest.mark.parametrize("word", ["hellos", "sealed", "total"])
@@ -80,10 +80,10 @@ def test_a_second_join_is_refused():
 @pytest.mark.parametrize(
     "changes, code",
     [
-        ({"roster": ["b", "c"]}, "refused"),
-        ({"roster": ["a"]}, "too-few-parties"),
+        ({"roster": "bc"}, "refused"),
+        ({"roster": "a"}, "too-few-parties"),
         ({"protocol": "os:system"}, "not-allowed"),
-        ({"roster": ["a", "a"]}, "not-authentic"),
+        ({"roster": "aa"}, "not-authentic"),
         ({"session": b"short"}, "not-authentic"),
         ({"settings": []}, "not-authentic"),
         ({"settings": {"n_sums": 3}}, "refused"),

@@ -85,16 +85,17 @@ def test_numbers_are_names_as_text():
 def test_a_site_refuses_a_roster_with_such_a_name():
     terms = {
         "session": bytes(16),
-        "roster": ["north", "south"],
+        "roster": "north\nsouth",
         "protocol": "",
         "settings": {},
         "backend": {"name": "masking", "parameters": {}},
         "data": {},
     }
     assert Agreement(terms).roster == ("north", "south")
-    for name in WRONG:
+    wrong = [f"north\n{name}" for name in WRONG if isinstance(name, str)]
+    for roster in (*wrong, ["north", "south"], b"north\nsouth", 1, None):
         with pytest.raises(ProtocolError, match="malformed agreement"):
-            Agreement(terms | {"roster": ["north", name]})
+            Agreement(terms | {"roster": roster})
 
 
 def test_a_site_of_such_a_name_is_refused(tmp_path):

@@ -94,7 +94,7 @@ def test_a_lying_coordinator_wastes_budget_at_most(hospitals, tmp_path):
     rows = connect(hospitals, "icu").rows(["a"])
     federation = rows.federate(moments, TERMS, "masking")
     federation.__enter__()
-    hellos = {name: said["hello"] for name, said in federation._said.items()}
+    hellos = b"".join(said["hello"] for said in federation._said.values())
     assert n_charges(tmp_path) == [0, 0, 0]
     assert n_charges(tmp_path, is_charged=False) == [1, 1, 1]
     # only north hears that all have signed, and pays; nobody has told anything yet
@@ -110,8 +110,8 @@ def test_a_forged_greeting_costs_nothing(hospitals, tmp_path):
     rows = connect(hospitals, "icu").rows(["a"])
     federation = rows.federate(moments, TERMS, "masking")
     federation.__enter__()
-    hellos = {name: said["hello"] for name, said in federation._said.items()}
-    hellos["west"] = hellos["west"][:-1] + bytes([hellos["west"][-1] ^ 1])
+    hellos = b"".join(said["hello"] for said in federation._said.values())
+    hellos = hellos[:-1] + bytes([hellos[-1] ^ 1])
     with pytest.raises(PartyError, match="not signed"):
         federation._answer(dict.fromkeys(federation.roster, {"hellos": hellos}))
     assert n_charges(tmp_path) == [0, 0, 0]
