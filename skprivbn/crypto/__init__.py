@@ -35,8 +35,12 @@ from skprivbn.crypto._numbers import (
     sum_limbs,
 )
 from skprivbn.crypto._paillier import PaillierBackend
-from skprivbn.crypto._plaintext import PlaintextBackend
-from skprivbn.crypto._registry import BACKENDS, RENAMED, resolve_backend
+from skprivbn.crypto._registry import (
+    BACKENDS,
+    RENAMED,
+    PlaintextBackend,
+    resolve_backend,
+)
 
 __all__ = [
     "BACKENDS",

@@ -8,7 +8,7 @@ from skprivbn.federation._ledger import (
     Note,
     declare_noise,
 )
-from skprivbn.federation._received import (
+from skprivbn.federation._models import (
     check_like,
     check_received,
     check_received_bounds,

@@ -23,7 +23,7 @@ from skprivbn.federation._cells import (
     search_cells,
     split_tables,
 )
-from skprivbn.federation._received import check_received_bounds
+from skprivbn.federation._models import check_received_bounds
 from skprivbn.federation._rows import (
     map_rows,
     paired_blocks,

@@ -1,7 +1,16 @@
-"""Fitted models in a form that travels: what an estimator has learnt, and its name."""
+"""What others sent, checked before anything is computed from it: arrays, models.
+
+A fitted model travels as what an estimator has learnt, and its name.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from skprivbn.federation._announced import PROTOCOLS, announced
-from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.program import refuse_malformed, require
+from skprivbn.privacy._options import check_bounds
 
 #: what the ledger says of a score
 SCORED_MODEL = (
@@ -51,10 +60,8 @@ def rebuild_model(model, n_features):
     -------
     estimator : estimator
     """
-    try:
+    with refuse_malformed():
         estimator = _class_of(model)._from_public_model(model["fitted"], n_features)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise PartyRefusal("refused") from None
     estimator.n_features_in_ = n_features
     return estimator
 
@@ -102,11 +109,10 @@ def check_steps(steps, terms):
             step_class = _class_of(step)
         except (KeyError, TypeError):  # refused where steps are made
             return
-        if mixed and getattr(step_class, "_groups_rows", False):
-            raise PartyRefusal("not-allowed")
+        groups = getattr(step_class, "_groups_rows", False)
+        require(not (mixed and groups), "not-allowed")
         mixed |= getattr(step_class, "_mixes_columns", False)
-    if mixed and terms.tells_quantiles():
-        raise PartyRefusal("not-allowed")
+    require(not (mixed and terms.tells_quantiles()), "not-allowed")
 
 
 def model_memory(model, n_features):
@@ -124,13 +130,62 @@ def model_memory(model, n_features):
         As ``Terms.memory``. What an estimator says with a class method
         ``_public_model_memory(model, n_features)``; nothing without.
     """
-    try:
+    with refuse_malformed():
         estimate = getattr(_class_of(model), "_public_model_memory", None)
         return (0, 0) if estimate is None else estimate(model["fitted"], n_features)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        raise PartyRefusal("refused") from None
 
 
 def _class_of(model):
     name = model["estimator"]
     return _described.get(name) or announced(PROTOCOLS)[name].load()
+
+
+def check_received(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an array that the coordinator sent, if it has the shape it must have.
+
+    NumPy would stretch any other: an array with a row for each of a party's rows, for
+    instance, could make all of them vanish from a sum but one.
+
+    Parameters
+    ----------
+    value : ndarray
+    shape : tuple of int
+
+    Returns
+    -------
+    value : ndarray
+    """
+    require(isinstance(value, np.ndarray) and value.shape == shape)
+    require(np.all(np.isfinite(value)))
+    return value
+
+
+def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
+    """Refuse bounds that were received and would make noise hide too little.
+
+    Rows are put on a grid between the bounds. Bounds without a proper width would make
+    numbers of some rows that are none, which no noise hides.
+
+    Parameters
+    ----------
+    bounds : array-like of shape (2, n_features)
+    n_features : int
+    """
+    with refuse_malformed():
+        require(np.shape(bounds) == (2, n_features))
+        check_bounds(bounds, n_features)
+
+
+def check_like(value: Any, mine: dict) -> None:
+    """Refuse what a peer sent unless it has the form of what this party sent.
+
+    Parameters
+    ----------
+    value : object
+    mine : dict
+        Arrays and numbers.
+    """
+    require(isinstance(value, dict) and value.keys() == mine.keys())
+    for key, own in mine.items():
+        require(type(value[key]) is type(own))
+        check_received(np.asarray(value[key]), np.shape(own))

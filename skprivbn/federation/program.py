@@ -24,6 +24,7 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, update_wrapper
@@ -63,6 +64,34 @@ class PartyRefusal(Exception):
         super().__init__(code)
         if why:
             self.add_note(why)
+
+
+def require(is_met: Any, code: str = "refused", why: str = "") -> None:
+    """Refuse to go on unless a condition is met.
+
+    Parameters
+    ----------
+    is_met : bool
+    code, why : str
+        As of :class:`PartyRefusal`.
+    """
+    if not is_met:
+        raise PartyRefusal(code, why)
+
+
+@contextmanager
+def refuse_malformed(code: str = "refused") -> Iterator[None]:
+    """Refuse what was received if reading it raises an error.
+
+    Parameters
+    ----------
+    code : str, default="refused"
+        As of :class:`PartyRefusal`.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise PartyRefusal(code, str(error)) from None
 
 
 class TooFewRows(PartyRefusal):
@@ -295,6 +324,7 @@ class Hear:
     what: str
 
 
+@dataclass(eq=False, repr=False)
 class Me:
     """What a program sees of its party: rows, public terms, names. No key.
 
@@ -333,28 +363,17 @@ class Me:
     (('north', 'west'), 2)
     """
 
-    def __init__(
-        self,
-        block: dict[str, Any],
-        terms: Any,
-        name: str,
-        roster: tuple[str, ...],
-        min_rows: int = 1,
-        is_simulated: bool = False,
-        keep: Callable[[Any], None] | None = None,
-        session: bytes = b"",
-        min_cell_count: int = 0,
-        max_cells_per_row: float = math.inf,
-        own_min_rows: int = 1,
-    ) -> None:
-        self.block, self.terms = block, terms
-        self.name, self.roster = name, roster
-        self.min_rows, self.is_simulated = min_rows, is_simulated
-        self.keep: Any = keep
-        self.session = session
-        self.min_cell_count = min_cell_count
-        self.own_min_rows = own_min_rows
-        self.max_cells_per_row = max_cells_per_row
+    block: dict[str, Any]
+    terms: Any
+    name: str
+    roster: tuple[str, ...]
+    min_rows: int = 1
+    is_simulated: bool = False
+    keep: Any = None
+    session: bytes = b""
+    min_cell_count: int = 0
+    max_cells_per_row: float = math.inf
+    own_min_rows: int = 1
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -389,10 +408,8 @@ class Me:
         strict = not self.terms.has_noise()
 
         def read(X):
-            try:
+            with refuse_malformed("invalid-data"):
                 return read_numbers(X, gaps=gaps, bounds=bounds, strict=strict)
-            except ValueError:
-                raise PartyRefusal("invalid-data") from None
 
         return map_rows(self.block["X"], read)
 
@@ -406,8 +423,7 @@ class Me:
         """
         if self.terms.protects != "individuals":
             return None
-        if "individual" not in self.block:
-            raise PartyRefusal("invalid-data")
+        require("individual" in self.block, "invalid-data")
         return rows_of_person(self.block["individual"])
 
 

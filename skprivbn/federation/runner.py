@@ -8,6 +8,7 @@ about, and turns every exception into a public code.
 
 import hashlib
 import logging
+import traceback
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -34,6 +35,8 @@ from skprivbn.federation.program import (
     Sum,
     Tell,
     TooFewRows,
+    refuse_malformed,
+    require,
 )
 
 logger = logging.getLogger("skprivbn.party")
@@ -141,8 +144,8 @@ class Runner:
         digest = None
         try:
             # before anything is computed from it
-            if len(message) > max(self._most_bytes(), self._last_length):
-                raise PartyRefusal("too-large")
+            most_bytes = max(self._most_bytes(), self._last_length)
+            require(len(message) <= most_bytes, "too-large")
             digest = hashlib.sha256(message).digest()
             if digest == self._last_digest:
                 return self._last_reply
@@ -153,6 +156,7 @@ class Runner:
             if self._debug and not isinstance(error, PartyRefusal):
                 raise
             self.failure = error
+            _clear_frames(error)
             code = public_code(error)
             logger.info("%s: request refused or failed: %s", self.name, code)
             said: dict = {"ok": False, "code": code}
@@ -177,16 +181,15 @@ class Runner:
         ):
             raise ProtocolError("malformed request")
         if request["operation"] == "session.join":
-            if self._agreement is not None:
-                raise PartyRefusal("refused")
+            require(self._agreement is None)
             self._forget()
-        elif (
-            self._closed
-            or self._agreement is None
-            or request["session"] != self._agreement.session
-            or request["sequence"] != self._last_sequence + 1
-        ):
-            raise PartyRefusal("refused")
+        else:
+            require(
+                not self._closed
+                and self._agreement is not None
+                and request["session"] == self._agreement.session
+                and request["sequence"] == self._last_sequence + 1
+            )
         self._last_sequence = request["sequence"]
         return request
 
@@ -194,24 +197,21 @@ class Runner:
         name, payload = request["operation"], request["payload"]
         if name == "session.join" and payload.keys() == {"agreement"}:
             return self._join(**payload)
-        if name != "next" or self._rest is None:
-            raise PartyRefusal("refused")
+        require(name == "next" and self._rest is not None)
         return self._next(payload)
 
     def _join(self, agreement):
         """Check what is asked, before any data are read; return a signed greeting."""
         agreement = Agreement(agreement)
         n_parties, policy = len(agreement.roster), self._policy
-        if self.name not in agreement.roster:
-            raise PartyRefusal("refused")
-        if n_parties < policy.min_parties:
-            raise PartyRefusal("too-few-parties")
+        require(self.name in agreement.roster)
+        require(n_parties >= policy.min_parties, "too-few-parties")
         self._check_rows()
         self._protocol, self._terms = self._read_terms(agreement)
         self._backend = self._make_backend(agreement)
         # so few may be left in a sum
-        if self._backend.n_needed(n_parties) < policy.min_parties:
-            raise PartyRefusal("too-few-parties")
+        n_needed = self._backend.n_needed(n_parties)
+        require(n_needed >= policy.min_parties, "too-few-parties")
         self._agreement = agreement
         # terms protect parties from each other, where there are some
         wanted = self._terms.least_rows() if n_parties > 1 else 1
@@ -228,8 +228,7 @@ class Runner:
 
     def _check_rows(self):
         n_rows, least = self._count_rows(), self._policy.min_rows
-        if n_rows < least:
-            raise PartyRefusal("too-few-rows", f"{n_rows} rows: {least} are needed")
+        require(n_rows >= least, "too-few-rows", f"{n_rows} rows: {least} are needed")
 
     def _count_rows(self):
         return min((len(values) for values in self._block.values()), default=0)
@@ -237,12 +236,9 @@ class Runner:
     def _read_terms(self, agreement):
         """Return the protocol that a session asks for and its terms, checked."""
         protocol = self._find_protocol(agreement.protocol)
-        if protocol is None:
-            raise PartyRefusal("not-allowed")
-        try:
+        require(protocol is not None, "not-allowed")
+        with refuse_malformed():
             terms = protocol.terms.from_payload(agreement.settings)
-        except (TypeError, ValueError):
-            raise PartyRefusal("refused") from None
         check_steps(agreement.data.get("steps", []), terms)
         return protocol, terms
 
@@ -250,13 +246,10 @@ class Runner:
         if agreement.backend is None:
             return MaskingBackend()
         backend = self._find_backend(agreement.backend["name"])
-        if backend is None:
-            raise PartyRefusal("not-allowed")
-        try:
+        require(backend is not None, "not-allowed")
+        with refuse_malformed():
             backend.set_params(**agreement.backend["parameters"])
             backend.validate()
-        except (TypeError, ValueError):
-            raise PartyRefusal("refused") from None
         return backend
 
     def _load(self):
@@ -266,8 +259,7 @@ class Runner:
         """Go on with what the coordinator answered; return what is said next."""
         self._n_rounds += 1
         most = self._policy.max_rounds
-        if most is not None and self._n_rounds > most:
-            raise PartyRefusal("too-many-rounds")
+        require(most is None or self._n_rounds <= most, "too-many-rounds")
         self._expected_bytes = 0  # unless the next step says what it waits for
         try:
             reply = self._rest.send(answer)
@@ -355,10 +347,9 @@ class Runner:
 
     def _sum(self, step):
         """Add a vector to those of all parties; return the total, if enough rows."""
-        if self._noise is not None:
-            raise PartyRefusal("refused", "an exact sum beside noise")
-        if step.weights is SAME_ROWS and not self._has_uncompared_total:
-            raise PartyRefusal("refused", "there was no sum before")
+        require(self._noise is None, why="an exact sum beside noise")
+        if step.weights is SAME_ROWS:
+            require(self._has_uncompared_total, why="there was no sum before")
         if step.new_keys:
             self._sums.pop("parties", None)
         vector, session = np.ravel(np.asarray(step.vector)), self._session
@@ -398,22 +389,19 @@ class Runner:
 
     def _charge(self, noise):
         """Refuse noise that hides less than what the terms say, which was paid for."""
-        if self._noise is None:
-            raise PartyRefusal("refused", "a noisy sum that nothing was paid for")
+        require(self._noise is not None, why="a noisy sum that nothing was paid for")
         rho, epsilon = self._spent
         known = None not in (noise.rho, self._noise.rho)
         self._spent = rho + (noise.rho or 0.0), epsilon + noise.epsilon
         spent, paid = self._spent[1], self._noise.epsilon
         if known:
             spent, paid = self._spent[0], self._noise.rho
-        if spent > paid * (1 + 1e-9):
-            raise PartyRefusal("refused", "less noise than was paid for")
+        require(spent <= paid * (1 + 1e-9), why="less noise than was paid for")
 
     def _add(self, readers, vector, step):
         """Hide a vector, and read the verified sum of all parties' vectors."""
         sums = yield from self._keys(readers)
-        if vector.size > self._policy.max_numbers:
-            raise PartyRefusal("too-large")
+        require(vector.size <= self._policy.max_numbers, "too-large")
         if self._n_sums > 0:
             self._check_all_counted()
         self._n_sums += 1
@@ -436,10 +424,8 @@ class Runner:
 
     def _check_all_counted(self):
         """Refuse another sum without a party: the difference would be its own."""
-        if self._counted != self._agreement.roster:
-            raise PartyRefusal(
-                "refused", "a party is lost, and this is not the only sum"
-            )
+        is_whole = self._counted == self._agreement.roster
+        require(is_whole, why="a party is lost, and this is not the only sum")
 
     def _hold_survivors(self, names):
         """Note which parties a sum is over, as this one signs; sites remember it."""
@@ -481,8 +467,8 @@ class Runner:
 
     def _tell(self, step, most_bytes=None):
         """Seal messages for peers; return those that came from them."""
-        if step.kind == "raw rows" and not self._policy.allow_rows:
-            raise PartyRefusal("refused", "rows would be shown")
+        allowed = step.kind != "raw rows" or self._policy.allow_rows
+        require(allowed, why="rows would be shown")
         self._expect(most_bytes or self._policy.max_message_bytes)
         # bound to what was heard: who hears otherwise cannot open it
         words = f"{self._agreement.protocol} {self._phase} {self._heard.hex()}"
@@ -511,10 +497,8 @@ class Runner:
         self._phase += 1
         words = self._heard + encode({step.what: answer["choice"]})
         self._heard = hashlib.sha256(words).digest()
-        try:
+        with refuse_malformed():
             return step.check(answer["choice"])
-        except (LookupError, TypeError, ValueError) as error:
-            raise PartyRefusal("refused", str(error)) from None
 
     def _compare(self):
         """Make sure that all peers have verified the same totals and heard the same.
@@ -557,6 +541,13 @@ def _only(answer, word, kind=dict):
     if answer.keys() != {word} or type(answer[word]) is not kind:
         raise ProtocolError("the answer does not fit what was said")
     return answer[word]
+
+
+def _clear_frames(error):
+    """Forget local variables of what has failed, among them rows; keep the words."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def public_code(error: Exception) -> str:

@@ -51,8 +51,12 @@ from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
-from skprivbn.utils._renamed import RenamedParameters
-from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
+from skprivbn.utils._sklearn import (
+    Interval,
+    RenamedParameters,
+    StrOptions,
+    _fit_context,
+)
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 

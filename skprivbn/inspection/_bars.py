@@ -1,6 +1,7 @@
 """Pictures made of bars: bytes of a ledger, bounds of an audit, errors of tables."""
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from math import inf
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from skprivbn.privacy import AuditResult
 from skprivbn.utils import import_optional
 
 
+@dataclass(eq=False, repr=False)
 class LedgerDisplay:
     """Bytes that each participant sent, or received, in every round.
 
@@ -59,16 +61,10 @@ class LedgerDisplay:
     {'north': [3], 'south': [3]}
     """
 
-    def __init__(
-        self,
-        rounds: np.ndarray,
-        n_bytes: dict[str, np.ndarray],
-        *,
-        direction: str = "sent",
-    ) -> None:
-        self.rounds = rounds
-        self.n_bytes = n_bytes
-        self.direction = direction
+    rounds: np.ndarray
+    n_bytes: dict[str, np.ndarray]
+    _: KW_ONLY
+    direction: str = "sent"
 
     @classmethod
     def from_ledger(
@@ -180,6 +176,7 @@ class LedgerDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class AuditDisplay:
     """What an audit proves of each number of a result, against what is claimed.
 
@@ -219,9 +216,8 @@ class AuditDisplay:
     'epsilon is at least'
     """
 
-    def __init__(self, result: AuditResult, claimed: float | None = None) -> None:
-        self.result = result
-        self.claimed = claimed
+    result: AuditResult
+    claimed: float | None = None
 
     def plot(self, *, n_most: int = 20, ax: Any = None) -> Self:
         """Draw one bar for each number, the largest bound on top.
@@ -262,6 +258,7 @@ class AuditDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class ExpectedErrorDisplay:
     """Errors to expect in the tables of a private model, the largest on top.
 
@@ -292,8 +289,7 @@ class ExpectedErrorDisplay:
     ['age, sex', 'age, income']
     """
 
-    def __init__(self, errors: Mapping[tuple[str, ...], float]) -> None:
-        self.errors = errors
+    errors: Mapping[tuple[str, ...], float]
 
     @classmethod
     def from_estimator(

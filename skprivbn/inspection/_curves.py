@@ -1,6 +1,7 @@
 """Curves: what privacy costs, and how a fit converged."""
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from skprivbn.utils import import_optional
 MARKERS = "osD^vPX"
 
 
+@dataclass(eq=False, repr=False)
 class PrivacyUtilityDisplay:
     """Scores against the privacy parameter, one line per method.
 
@@ -58,18 +60,11 @@ class PrivacyUtilityDisplay:
     'log'
     """
 
-    def __init__(
-        self,
-        curves: Mapping[str, tuple],
-        *,
-        baselines: Mapping[str, float] | None = None,
-        param: str = "epsilon",
-        metric: str = "score",
-    ) -> None:
-        self.curves = curves
-        self.baselines = baselines
-        self.param = param
-        self.metric = metric
+    curves: Mapping[str, tuple]
+    _: KW_ONLY
+    baselines: Mapping[str, float] | None = None
+    param: str = "epsilon"
+    metric: str = "score"
 
     @classmethod
     def from_search(
@@ -223,6 +218,7 @@ def _curves_of(results, param, metric):
     return {others: tuple(np.array(sorted(rows)).T) for others, rows in groups.items()}
 
 
+@dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
     """Lower bound of the log-likelihood against the iteration.
 
@@ -255,11 +251,9 @@ class ConvergenceDisplay:
     'CKKS'
     """
 
-    def __init__(
-        self, lower_bounds: ArrayLike, *, converged: bool | None = None
-    ) -> None:
-        self.lower_bounds = lower_bounds
-        self.converged = converged
+    lower_bounds: ArrayLike
+    _: KW_ONLY
+    converged: bool | None = None
 
     @classmethod
     def from_estimator(

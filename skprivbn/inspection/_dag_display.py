@@ -1,6 +1,7 @@
 """A picture of a network: whose nodes, which edges, right or wrong."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ EDGE_STYLES = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class DAGDisplay:
     """Drawing of a directed acyclic graph.
 
@@ -78,18 +80,11 @@ class DAGDisplay:
     'edge'
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        adjacency: ArrayLike,
-        *,
-        truth: ArrayLike | None = None,
-        owners: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        self.nodes = nodes
-        self.adjacency = adjacency
-        self.truth = truth
-        self.owners = owners
+    nodes: Sequence[str]
+    adjacency: ArrayLike
+    _: KW_ONLY
+    truth: ArrayLike | None = None
+    owners: Mapping[str, Sequence[str]] | None = None
 
     @classmethod
     def from_network(

@@ -1,6 +1,7 @@
 """Pictures of fitted models: mixtures, random effects, residuals."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from skprivbn.utils import import_optional
 MARKERS = "os^Dv<>P"
 
 
+@dataclass(eq=False, repr=False)
 class MixtureDisplay:
     """Components of a mixture of two features as ellipses, with rows if given.
 
@@ -62,22 +64,13 @@ class MixtureDisplay:
     4
     """
 
-    def __init__(
-        self,
-        weights: Any,
-        means: Any,
-        covariances: Any,
-        *,
-        X: Any = None,
-        party: ArrayLike | None = None,
-        feature_names: Sequence[str] | None = None,
-    ) -> None:
-        self.weights = weights
-        self.means = means
-        self.covariances = covariances
-        self.X = X
-        self.party = party
-        self.feature_names = feature_names
+    weights: Any
+    means: Any
+    covariances: Any
+    _: KW_ONLY
+    X: Any = None
+    party: ArrayLike | None = None
+    feature_names: Sequence[str] | None = None
 
     @classmethod
     def from_estimator(
@@ -249,6 +242,7 @@ def _axes_of(covariance, n_std):
     return *(2 * n_std * np.sqrt(variances)), angle
 
 
+@dataclass(eq=False, repr=False)
 class RandomEffectsDisplay:
     """Random effects with intervals, in order: a caterpillar.
 
@@ -284,20 +278,12 @@ class RandomEffectsDisplay:
     ['b', 'a']
     """
 
-    def __init__(
-        self,
-        labels: ArrayLike,
-        effects: ArrayLike,
-        deviations: ArrayLike,
-        *,
-        name: str = "effect",
-        factor: str = "cluster",
-    ) -> None:
-        self.labels = labels
-        self.effects = effects
-        self.deviations = deviations
-        self.name = name
-        self.factor = factor
+    labels: ArrayLike
+    effects: ArrayLike
+    deviations: ArrayLike
+    _: KW_ONLY
+    name: str = "effect"
+    factor: str = "cluster"
 
     @classmethod
     def from_estimator(
@@ -394,6 +380,7 @@ class RandomEffectsDisplay:
         return self
 
 
+@dataclass(eq=False, repr=False)
 class ResidualsDisplay:
     """Residuals against fitted values.
 
@@ -420,9 +407,8 @@ class ResidualsDisplay:
     'fitted value'
     """
 
-    def __init__(self, fitted: ArrayLike, residuals: ArrayLike) -> None:
-        self.fitted = fitted
-        self.residuals = residuals
+    fitted: ArrayLike
+    residuals: ArrayLike
 
     @classmethod
     def from_estimator(

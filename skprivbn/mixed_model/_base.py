@@ -36,10 +36,10 @@ from skprivbn.partition import is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._renamed import RenamedParameters
 from skprivbn.utils._sklearn import (
     Interval,
     Options,
+    RenamedParameters,
     StrOptions,
     _fit_context,
     fill_params,

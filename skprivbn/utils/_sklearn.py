@@ -1,14 +1,15 @@
-"""What scikit-learn keeps to itself.
+"""What scikit-learn keeps to itself, or lacks.
 
-Its private names, imported here and nowhere else, and the version in pickles, which it
-writes for its own estimators only.
+Its private names, imported here and nowhere else; the version in pickles, which it
+writes for its own estimators only; and parameters that have another name now, or that users
+expect in vain.
 """
 
 import warnings
 from difflib import get_close_matches
-from functools import cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from inspect import signature
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from sklearn.base import _fit_context as _sklearn_fit_context
 from sklearn.mixture._gaussian_mixture import (
@@ -45,6 +46,7 @@ __all__ = [
     "InvalidParameterError",
     "Options",
     "RealNotInt",
+    "RenamedParameters",
     "SavedVersionMixin",
     "StrOptions",
     "_check_feature_names_in",
@@ -124,6 +126,30 @@ class CachedParameterNames:
         return super()._get_param_names()
 
 
+class RenamedParameters:
+    """Name the new word to whoever writes an old one.
+
+    Subclasses say ``_renamed = {old: what to write instead}``, and of what others have
+    but they do not, ``_absent = {name: why, and what to use instead}``.
+    """
+
+    _renamed: ClassVar[dict[str, str]] = {}
+    _absent: ClassVar[dict[str, str]] = {}
+
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        """Make an estimator, unless a parameter has an old name."""
+        for name in cls._renamed.keys() & parameters.keys():
+            raise TypeError(
+                f"{cls.__name__} has no parameter {name!r} any more: write "
+                f"{cls._renamed[name]}"
+            )
+        for name in cls._absent.keys() & parameters.keys():
+            raise TypeError(
+                f"{cls.__name__} has no parameter {name!r}: {cls._absent[name]}"
+            )
+        return super().__new__(cls)
+
+
 class SavedVersionMixin:
     """Puts the version into pickles, and warns if another release reads them.
 
@@ -151,7 +177,22 @@ class SavedVersionMixin:
 
 def check_parameters(estimator):
     """Raise unless the parameters of an estimator meet its constraints."""
-    estimator._validate_params()
+    kind = type(estimator)
+    values = tuple(getattr(estimator, name) for name in kind._get_param_names())
+    try:
+        hash(values)
+    except TypeError:  # a list among them
+        estimator._validate_params()
+    else:
+        _check_values(kind, *values)
+
+
+# every simulated party checks the same few parameters; 1 is not True
+@lru_cache(typed=True)
+def _check_values(kind, *values):
+    params = dict(zip(kind._get_param_names(), values))
+    constraints = kind._parameter_constraints
+    validate_parameter_constraints(constraints, params, caller_name=kind.__name__)
 
 
 def fill_params(name, given, constraints, **defaults):

@@ -2,14 +2,23 @@
 
 import hashlib
 import time
+import weakref
 
 import numpy as np
 import pytest
 
 from skprivbn.crypto import HiddenVector, MaskingBackend
 from skprivbn.crypto.sealing import Identity
-from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import HostPolicy, Runner, decode, encode, runner
+from skprivbn.exceptions import PartyError, ProtocolError
+from skprivbn.federation import (
+    HostPolicy,
+    InProcessFederation,
+    Runner,
+    decode,
+    encode,
+    program,
+    runner,
+)
 from skprivbn.federation._wire import MAX_VALUES
 from tests.federation.protocol import MeanTerms, make_blocks, mean, stop_before
 
@@ -106,6 +115,30 @@ def test_too_few_rows():
 @pytest.mark.parametrize("message", [b"", b"SKPB", encode(1), encode({"session": 1})])
 def test_malformed_requests(message):
     assert decode(make_runner().handle(message))["ok"] is False
+
+
+def test_a_failure_is_kept_without_the_rows_that_it_was_about():
+    class Rows(list):
+        pass
+
+    kept = []
+
+    @program(MeanTerms)
+    def failing(me):
+        rows = Rows(me.block["X"].tolist())
+        kept.append(weakref.ref(rows))
+        try:
+            {}[len(rows)]
+        except KeyError as error:
+            raise ValueError(f"{len(rows)} rows") from error
+        yield
+
+    blocks = make_blocks()
+    federation = InProcessFederation(blocks, failing, MeanTerms(), "masking")
+    with pytest.raises(PartyError) as raised, federation:
+        federation.run()
+    assert str(raised.value.__cause__) == f"{len(blocks['a']['X'])} rows"
+    assert kept and all(rows() is None for rows in kept)
 
 
 def test_parties_told_different_rosters_do_not_start():

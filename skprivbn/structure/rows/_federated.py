@@ -42,8 +42,7 @@ from skprivbn.structure.rows._program import (
 from skprivbn.structure.rows._search import SEARCHES, learning_from
 from skprivbn.structure.rows._tables import noisy_terms, read_tables
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._renamed import RenamedParameters
-from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
+from skprivbn.utils._sklearn import HasMethods, Interval, RenamedParameters, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
 
