@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections import defaultdict
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from itertools import zip_longest
 from textwrap import wrap
@@ -72,8 +72,7 @@ class Note:
         return TOPICS[self.topic] + self.text
 
 
-@dataclass(frozen=True)
-class LedgerEntry:
+class LedgerEntry(NamedTuple):
     """One message.
 
     Attributes
@@ -101,8 +100,7 @@ class LedgerEntry:
     tells: str
 
 
-@dataclass(frozen=True)
-class _Knowledge:
+class _Knowledge(NamedTuple):
     """Something somebody knows beyond single messages: a sum, a released value."""
 
     who: str
@@ -397,8 +395,7 @@ class Ledger:
         other : Ledger
         """
         self.entries += [
-            replace(
-                entry,
+            entry._replace(
                 sequence=len(self.entries) + entry.sequence,
                 round=self.n_rounds + entry.round,
             )
@@ -495,7 +492,7 @@ class Ledger:
         from skprivbn.utils import import_optional
 
         pandas = import_optional("pandas", "Ledger.to_frame")
-        return pandas.DataFrame([asdict(entry) for entry in self.entries])
+        return pandas.DataFrame(self.entries, columns=LedgerEntry._fields)
 
     @property
     def _size(self):
