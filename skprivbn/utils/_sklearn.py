@@ -1,8 +1,8 @@
 """What scikit-learn keeps to itself, or lacks.
 
 Its private names, imported here and nowhere else; the version in pickles, which it
-writes for its own estimators only; and parameters that have another name now, or that users
-expect in vain.
+writes for its own estimators only; and parameters that have another name now, or that
+users expect in vain.
 """
 
 import warnings
