@@ -130,10 +130,10 @@ class PartyError(RuntimeError):
         "too-few-rows": "have a level, or an outlier, that is about fewer rows of all "
         "sites than the strictest of them allows (min_rows, min_cell_count): join "
         "levels with min_frequency= of an encoder, leave the columns out, or use "
-        "epsilon=",
+        "epsilon= where the estimator has it",
         "too-detailed": "have a level that few of its rows have (min_cell_count): join "
         "levels, with min_frequency= of an encoder or small_clusters='pool' of a mixed "
-        "model, leave the columns out, or use epsilon=",
+        "model, leave the columns out, or use epsilon= where the estimator has it",
     }
 
     def __init__(

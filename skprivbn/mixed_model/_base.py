@@ -75,10 +75,11 @@ _HINTS = {
     "such clusters before they are named; if few rows share labels of two columns of "
     "clusters, or few of a cluster that others hold, too, share a value of a feature, "
     "leave one of these out",
-    "too-few-rows": "if few of its rows are in a cluster that it holds alone, "
-    "release_effects='shared' does not tell the effect; if offset or sample_weight "
-    "leave nearly all weight to few rows of all parties, or of a cluster, look at "
-    "their units",
+    "too-few-rows": "if few rows, of a cluster or of all parties, have the rarer "
+    "outcome or a rare level of a feature, merge clusters or leave the feature out; if "
+    "few of its rows are in a cluster that it holds alone, release_effects='shared' "
+    "does not tell the effect; if offset or sample_weight leave nearly all weight to "
+    "few rows of all parties, or of a cluster, look at their units",
 }
 # Sums that an iteration has one of.
 _STEPS = {
