@@ -120,8 +120,9 @@ class PartyError(RuntimeError):
         "inconsistent": "what the parties opened together cannot be counts of their "
         "records: the part of some party is wrong, and nobody can tell whose",
         "out-of-range": "a value is too large for the secure sum's number format",
-        "budget-exceeded": "what it allows for these data (privacy budget, number of "
-        "exact fits, room for results) is used up, or less than this takes",
+        "budget-exceeded": "what it allows for these data (budget, max_exact_numbers, "
+        "max_exact_fits, room for results) is used up, or less than this takes: ask "
+        "for fewer numbers, or with a smaller epsilon=",
     }
     #: the same where the columns are known, which are then named first
     REASONS_OF_COLUMNS = {

@@ -236,6 +236,10 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         ]
         return np.array(made, dtype=object)
 
+    def _columns_behind(self, names):
+        """Return the column that each feature is made of: refusals name no bin."""
+        return names if self.encode == "ordinal" else np.repeat(names, self.n_bins_)
+
     def _public_model(self):
         return {"edges": list(self.bin_edges_), "encode": self.encode}
 

@@ -480,6 +480,11 @@ class FederatedOneHotEncoder(CategoryEncoder):
         ]
         return np.array(made, dtype=object)
 
+    def _columns_behind(self, names):
+        """Return the column that each feature is made of: refusals name no label."""
+        sizes = [len(labels) - self._n_dropped for labels in self._levels]
+        return np.repeat(names, sizes)
+
     def inverse_transform(self, X: ArrayLike) -> np.ndarray:
         """Return the labels of columns of zeros and ones, locally.
 

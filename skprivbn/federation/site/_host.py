@@ -312,13 +312,15 @@ class SiteHost(Runner):
                         state.add_model(self._dataset.account, digest)
 
     def _name_columns(self, columns):
-        """Return the declared names of columns, of those after steps, or of roles."""
+        """Return the names of columns, or of those that features are made of."""
         if self._question is None:
             return []
-        beside, steps = self._question.agreement.data["aligned"], self._question.steps
-        made = steps[-1].get_feature_names_out().tolist() if steps else None
-        names = dict(enumerate(made or self._question.columns)) | beside
-        return [str(names[column]) for column in columns if column in names]
+        names, beside = self._question.columns, self._question.agreement.data["aligned"]
+        for step in self._question.steps:
+            made_of = getattr(step, "_columns_behind", step.get_feature_names_out)
+            names = list(made_of(names))
+        known = dict(enumerate(names)) | beside
+        return sorted({str(known[column]) for column in columns if column in known})
 
     def _keep(self, results):
         """Write results down that a program made for the site's own use."""

@@ -7,7 +7,11 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.site import _errors
 from skprivbn.federation.site._errors import ErrorLog
 from skprivbn.mixed_model import PrivateGLMMRegressor
-from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedOneHotEncoder,
+    FederatedPCA,
+    FederatedStandardScaler,
+)
 from skprivbn.structure import FederatedBayesianNetwork
 from tests.federation.flare.hospitals import (
     MARKER,
@@ -119,6 +123,14 @@ def test_a_full_disk_changes_no_answer(tmp_path):
             "(min_rows, min_cell_count): join levels with min_frequency=",
         ),
         (
+            lambda rows: FederatedStandardScaler().fit(
+                FederatedOneHotEncoder().fit_transform(rows(["sick"]))
+            ),
+            # not the label of the rare one
+            ("sick",),
+            "(min_rows, min_cell_count): join levels with min_frequency=",
+        ),
+        (
             lambda rows: PrivateGLMMRegressor().fit(
                 rows(["age"]), y="stay", cluster="sick"
             ),
@@ -144,7 +156,7 @@ def test_a_refusal_says_which_column_and_what_to_do(tmp_path, ask, columns, word
     kinds = {"age": '"float"', "bmi": '"float"', "stay": '"float"'}
     kinds |= {"sick": '["n", "y"]', "smoker": '["n", "y"]', "ward": '["A"]'}
     estimators = ["FederatedPCA", "FederatedStandardScaler", "PrivateGLMMRegressor"]
-    estimators += ["FederatedBayesianNetwork"]
+    estimators += ["FederatedBayesianNetwork", "FederatedOneHotEncoder"]
     sites = open_sites(tmp_path, tables, kinds, estimators)
     with pytest.raises(PartyError) as caught:
         ask(sites.rows)
