@@ -221,7 +221,9 @@ def main():
             for cliques in () if arguments.peer else arguments.cliques:
                 options, said = {}, f'"{cliques}"'
                 if arguments.max_model_cells is not None:
-                    options["max_model_cells"] = arguments.max_model_cells
+                    options["clique_params"] = {
+                        "max_model_cells": arguments.max_model_cells
+                    }
                     said += f", max_model_cells={arguments.max_model_cells}"
                 found = ours(train, test, sizes, epsilon, cliques, party, **options)
                 method = f"DPCGMLearner({said}){together}"

@@ -31,7 +31,7 @@ from skprivbn.graphical_model._estimation import (
     maximise_likelihood,
     projected_marginals,
 )
-from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._psgd import private_gradient_descent
 
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 PENALTIES = 10.0 ** -np.arange(2, 10)
@@ -144,7 +144,7 @@ def divergences(n_repeats=1):
                     layout,
                     epsilon,
                     1 / records,
-                    PSGDOptions(n_steps=60),
+                    n_steps=60,
                 )
                 row["psgd"] = instance.divergence(theta)
             yield row

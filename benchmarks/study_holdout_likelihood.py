@@ -31,15 +31,14 @@ from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import PrivacyAccountant
 
-PSGD = {"method": "psgd", "delta": 1e-6, "psgd_params": {"n_steps": 60}}
+PSGD = {"method": "psgd", "delta": 1e-6, "method_params": {"n_steps": 60}}
 ACCOUNTANT = PrivacyAccountant(epsilon=np.inf, delta=0.01)
 #: of two time steps in a row, people are connected at one
 IMPOSSIBLE = np.zeros((21, 21), dtype=bool)
 IMPOSSIBLE[0, 0] = True
 WIFI = {
-    "stationary": True,
+    "clique_params": {"stationary": True, "structural_zeros": {(0, 1): IMPOSSIBLE}},
     "contribution": "normalize",
-    "structural_zeros": {(0, 1): IMPOSSIBLE},
     "states": [21] * 6,
     "accountant": ACCOUNTANT,
 }
@@ -85,7 +84,9 @@ def measure_rows(name, load, epsilons, n_repeats):
     start = time.process_time()
     tree_learner(tree, states).fit(train)
     seconds = time.process_time() - start
-    exact = tree_learner(tree, states, epsilon=None, max_iter=200).fit(train)
+    exact = tree_learner(
+        tree, states, epsilon=None, method_params={"max_iter": 200}
+    ).fit(train)
     common = {"dataset": name, "records": len(train), "holdout records": len(test)}
     yield {
         **common,
@@ -120,7 +121,7 @@ def measure_wifi(epsilons, n_repeats):
         return learner.fit(train, individual=person).score(test)
 
     common = {"dataset": "wifi", "records": len(train), "holdout records": len(test)}
-    exact = score(epsilon=None, max_iter=200)
+    exact = score(epsilon=None, method_params={"max_iter": 200})
     yield {**common, "method": "non-private", "score": exact}
     uniform = -float(np.log(WIFI["states"]).sum())
     yield {**common, "method": "uniform", "score": uniform}

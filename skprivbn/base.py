@@ -419,7 +419,7 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
         """
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)
-        spent = charge(self, what, noise)
+        spent = charge(self, what, noise, unit=terms.protects)
         result = self._run(partition, program, terms, **options)
         if noise is not None:
             declare_noise(self.ledger_, noise, what, terms.protects)

@@ -21,7 +21,7 @@ FAMILIES = [
 #: constructor arguments without which an estimator cannot be made or is too slow
 ARGUMENTS = {
     # scikit-learn's checks use weights of a few units
-    "DPCGMLearner": lambda: {"max_weight": 100},
+    "DPCGMLearner": lambda: {"contribution": {"max_weight": 100}},
     "PrivateSearchCV": lambda: {
         # learns from folds of one class, too: which rows are in which is secret
         "estimator": GaussianNB(),

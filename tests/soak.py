@@ -114,7 +114,7 @@ def make_fits():
             X, y, cluster=cluster, party=party
         ),
         "random field": lambda: DPCGMLearner(
-            epsilon=1.0, states=[2] * 3, max_iter=5
+            epsilon=1.0, states=[2] * 3, method_params={"max_iter": 5}
         ).fit(codes, party=party),
         "scaler": lambda: FederatedStandardScaler().fit(X, party=party),
         "K2": lambda: PrivateK2StructureLearner(sides, max_parents=1).fit(codes),

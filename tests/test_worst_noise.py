@@ -151,7 +151,7 @@ def test_random_fields(method, cliques, delta):
             delta=delta,
             method=method,
             states=[2, 2, 3, 2],
-            max_iter=20,
+            method_params={"max_iter": 20},
         )
         check(model, CODES, "score_samples", party=party)
         assert model.sample(5).shape == (5, 4)

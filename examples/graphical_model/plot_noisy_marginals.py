@@ -44,7 +44,10 @@ tables = {
     for clique, table in released.noisy_tables_.items()
 }
 learners = {
-    "naive": DPCGMLearner(method="naive", regularization=1e-7, max_iter=200),
+    "naive": DPCGMLearner(
+        method="naive",
+        method_params={"regularization": 1e-7, "max_iter": 200},
+    ),
     "cgm": DPCGMLearner(method="cgm"),
     "auto": DPCGMLearner(method="auto"),
 }

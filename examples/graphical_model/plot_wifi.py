@@ -50,10 +50,10 @@ fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
 # %%
 # One table of transitions
 # ------------------------
-# ``stationary=True`` gives all pairs of neighbouring time steps the same potentials, so
-# that one table of transitions is released, and one of first states. A person adds 24
+# ``stationary`` gives all pairs of neighbouring time steps the same potentials, so that
+# one table of transitions is released, and one of first states. A person adds 24
 # records to five pairs of steps, which would need 24 times the noise of one record.
-# ``contribution="normalize"`` scales every person's records to add up to one record
+# The contribution "normalize" scales every person's records to add up to one record
 # instead; transitions from nothing to nothing, ``null_state``, do not count.
 #
 # With epsilon 0.1 the table still shows that people stay where they are (the diagonal)
@@ -64,9 +64,8 @@ fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
 def learn(**parameters):
     learner = DPCGMLearner(
         "chain",
-        stationary=True,
-        contribution="normalize",
-        null_state=0,
+        clique_params={"stationary": True},
+        contribution={"kind": "normalize", "null_state": 0},
         states=[n_points + 1] * 6,
         accountant=PrivacyAccountant(epsilon=np.inf),
         **parameters,
@@ -86,7 +85,7 @@ from skprivbn.exceptions import PrivacyLeakWarning
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)  # the exact tables, to compare
-    exact = learn(epsilon=None, max_iter=300)
+    exact = learn(epsilon=None, method_params={"max_iter": 300})
 learners = {
     "exact tables": exact,
     '"naive", epsilon = 0.1': learn(method="naive", epsilon=0.1),

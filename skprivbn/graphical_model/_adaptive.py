@@ -209,6 +209,10 @@ class AdaptiveSearch(TableSearch):
         units = np.rint(TABLE_UNIT * relative / relative[-1])
         return tuple(int(unit) for unit in np.maximum(units, 1))
 
+    def cell_std(self, noise):
+        """Return the standard deviation of noise on cells of chosen tables."""
+        return noise.std / (self.units[-1] * self.record)
+
     def _question(self, which, cliques, n_numbers, expected=None):
         unit = self.units[which]
         changes = [self.per_record * unit] * n_numbers

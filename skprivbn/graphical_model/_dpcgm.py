@@ -1,8 +1,8 @@
 """Undirected graphical models learnt from differentially private tables."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from numbers import Integral, Real
 from typing import Self
 
 import numpy as np
@@ -29,12 +29,17 @@ from skprivbn.graphical_model._plans import (
     holds_columns,
     plan_noise,
     plan_search,
+    report_tables,
     rows_of,
 )
-from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._psgd import (
+    noise_multiplier,
+    private_gradient_descent,
+)
 from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._release import release_tables, single_holder_ledger
 from skprivbn.graphical_model._searches import Released
+from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._states import (
     check_bins,
     check_domain,
@@ -47,16 +52,16 @@ from skprivbn.graphical_model._states import (
 from skprivbn.graphical_model._tables import Contribution, layout_for
 from skprivbn.partition import check_vertical, is_partition
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
-from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin
+from skprivbn.privacy import CountMechanism, PrivacyAccountant, PrivacyCost
+from skprivbn.privacy._noise_report import report_noise
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    UncountedFitsMixin,
+    delta_of,
+)
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
-from skprivbn.utils._sklearn import (
-    Interval,
-    RenamedParameters,
-    StrOptions,
-    _fit_context,
-)
+from skprivbn.utils._sklearn import RenamedParameters, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
@@ -90,6 +95,16 @@ class DPCGMLearner(
         several holders). "chain" joins neighbouring columns, "tree" every column with
         the last one. A list gives the columns of each clique, by name or position.
 
+    clique_params : dict, default=None
+        `stationary` (False): whether columns are time steps, and given cliques that are
+        shifts of each other share their potentials; the first step gets potentials of
+        its own. `structural_zeros`: mapping of given cliques to boolean arrays, True
+        for configurations known to be impossible. For "aim": `workload`, a list of the
+        sets of columns whose tables matter most, or a mapping to their weights, public
+        (None: all pairs and triples alike); `max_model_cells` (524288), which no table
+        of exact inference in the chosen model exceeds. More may be more accurate, and
+        takes longer.
+
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if different parties do: names, positions,
         slices or callables. ``"prefix"`` reads names like ``hospital__age``. Tables
@@ -120,6 +135,22 @@ class DPCGMLearner(
         "psgd" is stochastic gradient descent with clipped and noisy gradients, which
         releases no tables. Exact tables are taken for the truth.
 
+    method_params : dict, default=None
+        Settings of the method. For all: `inference` ("auto"), which is exact unless an
+        intermediate table would exceed `max_cells` (4194304) and loopy belief
+        propagation takes over; "exact" and "loopy" insist. `max_iter` (2000), most
+        iterations of "cgm", or of "naive" for each penalty on its path.
+        For "cgm": `discrepancy` (0.7), at which fraction of the mean absolute noise the
+        mean distance between noisy and expected tables ends the iterations, unless it
+        no longer falls before; going on learns the noise. `tol` (1e-6), the largest
+        change of a potential at which they end, too. ``inference="nlbp"`` solves the
+        E-step by non-linear belief propagation as in [1]_ instead of its dual, which is
+        slower with the same result.
+        For "naive": `regularization` (1e-4), the ridge penalty.
+        For "psgd": `sampling_rate` (0.02), the probability of each row, or person, to
+        be in the batch of a step; `n_steps` (200); `clip`, the bound on a gradient's
+        norm (None: the square root of the number of cliques); `learning_rate` (0.4).
+
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         With `epsilon`, values that are no state count as missing. None takes the
@@ -131,43 +162,15 @@ class DPCGMLearner(
         privately. Numbers outside go to the nearest bin, :meth:`sample` draws within:
         with `epsilon` integers if all edges are such (20, not 20.0).
 
-    inference : {"auto", "exact", "loopy", "nlbp"}, default="auto"
-        Exact inference, or loopy belief propagation; "auto" takes the first if no
-        intermediate table exceeds `max_cells`. "nlbp" is "auto" with the E-step of
-        "cgm" solved by non-linear belief propagation as in [1]_ instead of its dual,
-        which is slower with the same result.
-
-    regularization : float, default=1e-4
-        Ridge penalty of "naive".
-
-    cgm_params : dict, default=None
-        For "cgm": `discrepancy` (0.7), at which fraction of the mean absolute noise the
-        mean distance between noisy and expected tables ends the iterations, unless it
-        no longer falls before; going on learns the noise. `tol` (1e-6), the largest
-        change of a potential at which they end, too.
-
-    max_iter : int, default=2000
-        Most iterations of "cgm", or of "naive" for each penalty on its path.
-
-    stationary : bool, default=False
-        Whether columns are time steps, and cliques that are shifts of each other share
-        their potentials; the first step gets potentials of its own.
-
-    contribution : {"normalize", "clip"} or None, default=None
-        For people with several records (``individual=`` in `fit`). "normalize" scales
-        each person's records to add up to one per clique ("psgd": takes the mean of
-        their gradients), "clip" counts at most `max_records` of them.
-
-    max_records : int, default=1
-        See `contribution`. The noise grows with it.
-
-    max_weight : int, default=1
-        Public bound on sample weights, to which they are cut with `epsilon`. The noise
-        grows with it.
-
-    null_state : object, default=None
-        Label that stands for "nothing seen": a record adds nothing to cliques in which
-        all its values are null.
+    contribution : {"normalize", "clip"}, dict or None, default=None
+        What one person adds to the tables, if people have several records
+        (``individual=`` in `fit`). "normalize" scales each person's records to add up
+        to one per clique ("psgd": takes the mean of their gradients), "clip" counts at
+        most `max_records` (1) of them, with which the noise grows. A dict may hold
+        `max_records` beside `kind`; `max_weight` (1), the public bound to which sample
+        weights are cut, with which the noise grows, too; and `null_state`, a label for
+        "nothing seen": a record adds nothing to cliques in which all its values are
+        null.
 
     missing : {"auto", "error", "skip"}, default="auto"
         What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
@@ -175,26 +178,8 @@ class DPCGMLearner(
         is left out instead, and "error" is refused. "skip" leaves a row out of the
         tables that need a missing entry only.
 
-    structural_zeros : mapping of clique to array-like of bool, default=None
-        Configurations known to be impossible, True in the array of their clique.
-
-    psgd_params : dict, default=None
-        For "psgd": `sampling_rate`, `n_steps`, `clip`, `learning_rate`.
-
     backend : str or AdditiveBackend, default="masking"
         How tables of several holders are added: "masking", "ckks", ...
-
-    max_model_cells : int, default=524288
-        For "aim": tables are chosen such that no table of exact inference has more
-        cells than this. More may be more accurate, and takes longer.
-
-    workload : list of tuples or mapping of tuple to float, default=None
-        For "aim": sets of columns whose tables matter most, perhaps with weights.
-        None: all pairs and triples alike. Public.
-
-    max_cells : int, default=4194304
-        Largest number of cells of all tables together, and of intermediate tables of
-        exact inference.
 
     verbose : int, default=0
         1 prints every tenth step of the estimation, 2 every one.
@@ -243,6 +228,9 @@ class DPCGMLearner(
 
     privacy_spent_ : PrivacyCost
         Cost of this fit.
+
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
 
     noise_ : CountMechanism or DistributedNoise or None
         The noise of the tables.
@@ -294,37 +282,39 @@ class DPCGMLearner(
 
     _steps = {"step": "step"}
     _renamed = {
-        "discrepancy": "cgm_params={'discrepancy': 0.7}",
-        "tied": "stationary=True",
-        "max_states": "max_model_cells=",
+        "discrepancy": "method_params={'discrepancy': 0.7}",
+        "tied": "clique_params={'stationary': True}",
+        "max_states": "clique_params={'max_model_cells': ...}",
+        "cgm_params": "method_params=",
+        "psgd_params": "method_params=",
+        "inference": "method_params={'inference': ...}",
+        "max_cells": "method_params={'max_cells': ...}",
+        "max_iter": "method_params={'max_iter': ...}",
+        "regularization": "method_params={'regularization': ...}",
+        "stationary": "clique_params={'stationary': True}",
+        "structural_zeros": "clique_params={'structural_zeros': ...}",
+        "workload": "clique_params={'workload': ...}",
+        "max_model_cells": "clique_params={'max_model_cells': ...}",
+        "max_records": "contribution={'kind': 'clip', 'max_records': ...}",
+        "max_weight": "contribution={'max_weight': ...}",
+        "null_state": "contribution={'null_state': ...}",
     }
     protocols = (release_tables, column_tables, score_rows, keep_predictions)
     _parameter_constraints = {
         "cliques": [StrOptions({"aim", "mst", "chain", "tree"}), list, tuple],
+        "clique_params": [dict, None],
         "parties": PARTIES_CONSTRAINT,
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
         "delta": PRIVACY_CONSTRAINTS["delta"],
         "accountant": PRIVACY_CONSTRAINTS["accountant"],
         "min_honest": PRIVACY_CONSTRAINTS["min_honest"],
         "method": [StrOptions({"auto", "cgm", "naive", "psgd"})],
+        "method_params": [dict, None],
         "states": [Mapping, list, tuple, None],
         "bins": [Mapping, None],
-        "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
-        "regularization": [Interval(Real, 0, None, closed="neither")],
-        "cgm_params": [dict, None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "stationary": ["boolean"],
-        "contribution": [StrOptions({"normalize", "clip"}), None],
-        "max_records": [Interval(Integral, 1, None, closed="left")],
-        "max_weight": [Interval(Integral, 1, None, closed="left")],
-        "null_state": "no_validation",
+        "contribution": [StrOptions({"normalize", "clip"}), dict, None],
         "missing": [StrOptions({"auto", "error", "skip"})],
-        "structural_zeros": [Mapping, None],
-        "psgd_params": [dict, None],
         "backend": BACKEND_CONSTRAINT,
-        "max_model_cells": [Interval(Integral, 1, None, closed="left")],
-        "workload": [list, tuple, Mapping, None],
-        "max_cells": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],
     }
     __metadata_request__fit = {"individual": True}
@@ -333,57 +323,35 @@ class DPCGMLearner(
         self,
         cliques: str | Sequence[tuple] = "aim",
         *,
+        clique_params: dict | None = None,
         parties: Mapping | Sequence | str | None = None,
         epsilon: float | None = 1.0,
         delta: float = 0.0,
         accountant: PrivacyAccountant | None = None,
         min_honest: int | None = None,
         method: str = "auto",
+        method_params: dict | None = None,
         states: Mapping | Sequence | None = None,
         bins: Mapping[str | int, ArrayLike] | None = None,
-        inference: str = "auto",
-        regularization: float = 1e-4,
-        cgm_params: dict | None = None,
-        max_iter: int = 2000,
-        stationary: bool = False,
-        contribution: str | None = None,
-        max_records: int = 1,
-        max_weight: int = 1,
-        null_state: object = None,
+        contribution: str | dict | None = None,
         missing: str = "auto",
-        structural_zeros: Mapping[tuple, ArrayLike] | None = None,
-        psgd_params: dict | None = None,
         backend: str | AdditiveBackend = "masking",
-        max_model_cells: int = 2**19,
-        workload: Sequence[tuple] | Mapping[tuple, float] | None = None,
-        max_cells: int = 2**22,
         verbose: int = 0,
     ) -> None:
         self.cliques = cliques
+        self.clique_params = clique_params
         self.parties = parties
         self.epsilon = epsilon
         self.delta = delta
         self.accountant = accountant
         self.min_honest = min_honest
         self.method = method
+        self.method_params = method_params
         self.states = states
         self.bins = bins
-        self.inference = inference
-        self.regularization = regularization
-        self.cgm_params = cgm_params
-        self.max_iter = max_iter
-        self.stationary = stationary
         self.contribution = contribution
-        self.max_records = max_records
-        self.max_weight = max_weight
-        self.null_state = null_state
         self.missing = missing
-        self.structural_zeros = structural_zeros
-        self.psgd_params = psgd_params
         self.backend = backend
-        self.max_model_cells = max_model_cells
-        self.workload = workload
-        self.max_cells = max_cells
         self.verbose = verbose
 
     def __sklearn_tags__(self):
@@ -421,7 +389,7 @@ class DPCGMLearner(
             The person behind each row; needs `contribution`. Rows without a label count
             for nothing.
         sample_weight : array-like of int of shape (n_samples,), default=None
-            Weights from 0 to `max_weight`.
+            Weights from 0 to the `max_weight` of `contribution`.
 
         Returns
         -------
@@ -463,7 +431,7 @@ class DPCGMLearner(
         # spent, nothing looks at the values of the rows.
         if states is not None:
             self._check_states(states, search)
-        spent = charge_fit(self, search.what, states, noise, rho)
+        spent = charge_fit(self, search.what, states, noise, rho, by_columns)
         if states is None:
             states = self._read_states(partition, search)
         make_layout = partial(layout_for, self, states)
@@ -474,7 +442,10 @@ class DPCGMLearner(
             *told, ledger = ask_holders(
                 self, search, partition, states, noise, rho, several
             )
-            self._keep(search.read(*told, noise, make_layout), states, progress)
+            released = search.read(*told, noise, make_layout)
+            self._keep(released, states, progress)
+            if noise is not None:
+                report_tables(self, released.tables, search, noise, n_parties)
         if self.epsilon and np.isinf(spent.epsilon):
             note_states_read_off(ledger)
         self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger
@@ -516,9 +487,7 @@ class DPCGMLearner(
         nodes = self._nodes()
         states = check_domain(self.states, self._checked_bins(), nodes)
         make_layout = partial(layout_for, self, states)
-        tables = read_tables(
-            noisy_tables, std, noise, nodes, make_layout, self.cliques, self.stationary
-        )
+        tables = read_tables(noisy_tables, std, noise, nodes, make_layout, self)
         units = np.ones(len(tables.layout.shapes), dtype=int)
         with tell_progress(self, None, **self._steps) as progress:
             self._keep(Released(tables, tables.values, units), states, progress)
@@ -527,11 +496,12 @@ class DPCGMLearner(
         return self
 
     def _contribution(self, states=None):
+        own = settings_of(self)
         return Contribution(
-            self.contribution or "record",
-            self.max_records if self.contribution == "clip" else 1,
-            self.max_weight,
-            None if states is None else null_codes(states, self.null_state),
+            own.kind or "record",
+            own.max_records if own.kind == "clip" else 1,
+            own.max_weight,
+            None if states is None else null_codes(states, own.null_state),
         )
 
     def _checked_bins(self):
@@ -541,7 +511,8 @@ class DPCGMLearner(
         """Refuse states that do not go with the other parameters."""
         self._contribution(states)  # may raise
         sizes = [len(labels) for labels in states.values()]
-        search.check(sizes, partial(layout_for, self, states), self.max_cells)
+        make_layout = partial(layout_for, self, states)
+        search.check(sizes, make_layout, settings_of(self).max_cells)
 
     def _read_states(self, partition, search):
         """Return states that are read off the rows, once they have been checked."""
@@ -555,12 +526,26 @@ class DPCGMLearner(
     def _descend(self, layout, partition, states, progress):
         """Learn by noisy gradients, without tables."""
         codes, persons, _ = rows_of(self, partition, states)
-        options = PSGDOptions.from_dict(self.psgd_params or {})
+        own, delta = settings_of(self), delta_of(self)
         theta = private_gradient_descent(
-            codes, layout, self.epsilon, self.delta, options, progress, persons
+            codes,
+            layout,
+            self.epsilon,
+            delta,
+            progress,
+            persons,
+            sampling_rate=own.sampling_rate,
+            n_steps=own.n_steps,
+            clip=own.clip,
+            learning_rate=own.learning_rate,
         )
         self._set_model(layout, theta, states)
-        self.n_iter_ = options.n_steps
+        self.n_iter_ = own.n_steps
+        multiplier = noise_multiplier(
+            self.epsilon, delta, own.sampling_rate, own.n_steps
+        )
+        noise = CountMechanism("gaussian", self.epsilon, delta, multiplier, 1.0)
+        report_noise(self, noise, self._protects(), math.nan)
         for name in _OF_TABLES:  # those of a fit before
             vars(self).pop(name, None)
         return single_holder_ledger(self, partition.names)
@@ -590,6 +575,12 @@ class DPCGMLearner(
             tuple(nodes[i] for i in clique): share
             for clique, share in released.missed.items()
         }
+
+    def _protects(self, by_columns=False):
+        """Whom noise hides: all rows of a person, a row, or the values of a record."""
+        if by_columns:
+            return "values"
+        return "individuals" if settings_of(self).kind else "rows"
 
     def _set_model(self, layout, theta, states):
         self.network_ = make_field(layout, theta, self._nodes(), states)

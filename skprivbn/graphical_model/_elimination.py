@@ -421,7 +421,7 @@ class EliminationPlan:
             mass[number] = _sum_to(mass[host], kept)
         return [table.transpose(p) for table, p in zip(mass, self._inverses)]
 
-    def sample(self, tape, n_samples, rng):
+    def sample(self, tape, n_samples, rng, rounded=False):
         """Draw configurations, going backwards through the elimination order.
 
         Parameters
@@ -430,6 +430,9 @@ class EliminationPlan:
             Of a forward pass with a single batch entry.
         n_samples : int
         rng : RandomState
+        rounded : bool, default=False
+            Whether to keep marginals, by :func:`draw_rounded`, instead of drawing each
+            configuration by itself.
 
         Returns
         -------
@@ -437,8 +440,12 @@ class EliminationPlan:
         """
         store, _ = tape
         codes = np.zeros((n_samples, len(self.sizes)), dtype=np.intp)
+        draw = draw_rounded if rounded else _draw
         for variable in self._free:
             codes[:, variable] = rng.randint(self.sizes[variable], size=n_samples)
+            if rounded:
+                states = np.arange(n_samples) % self.sizes[variable]
+                codes[:, variable] = rng.permutation(states)
         for step in self._steps[::-1]:
             variable = step.left.scope[0]
             weights = np.ones((n_samples, self.sizes[variable]))
@@ -446,7 +453,51 @@ class EliminationPlan:
                 if group is not None:
                     product = np.moveaxis(_multiply(group, store)[0], 0, -1)
                     weights *= product[tuple(codes[:, i] for i in group.scope[1:])]
-            cumulative = weights.cumsum(axis=1)
-            draw = rng.uniform(size=n_samples) * cumulative[:, -1]
-            codes[:, variable] = (draw[:, None] >= cumulative).sum(axis=1)
+            given = np.zeros(n_samples, dtype=np.intp)
+            for i in step.scope:
+                given = given * self.sizes[i] + codes[:, i]
+            codes[:, variable] = draw(weights, given, rng)
         return codes
+
+
+def _draw(weights, given, rng):
+    """Draw a state for each row by itself, with probabilities in proportion."""
+    cumulative = weights.cumsum(axis=1)
+    draw = rng.uniform(size=len(weights)) * cumulative[:, -1]
+    return (draw[:, None] >= cumulative).sum(axis=1)
+
+
+def draw_rounded(weights, given, rng):
+    """Draw states such that those of like rows are as many as expected, but for one.
+
+    Randomised rounding: rows with the same `given` have the same weights, and share
+    out the states in whole numbers, each state the number that is expected of it,
+    rounded up or down by systematic sampling. Offsets of neighbouring groups are spread
+    evenly, by the golden ratio, so that roundings cancel out over groups. Each row has
+    the probabilities that it has alone.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_samples, n_states)
+    given : ndarray of int of shape (n_samples,)
+    rng : RandomState
+
+    Returns
+    -------
+    states : ndarray of int of shape (n_samples,)
+    """
+    _, first, group, sizes = np.unique(
+        given, return_index=True, return_inverse=True, return_counts=True
+    )
+    ends = weights[first].cumsum(axis=1)
+    ends *= sizes[:, None] / ends[:, -1:]
+    ends[:, -1] = sizes
+    offsets = (rng.uniform() + np.arange(len(sizes)) * (5**0.5 - 1) / 2) % 1
+    ends = np.floor(ends + offsets[:, None]).astype(np.intp)
+    counts = np.diff(ends, prepend=0, axis=1)
+    states = np.repeat(np.tile(np.arange(weights.shape[1]), len(sizes)), counts.ravel())
+    # who gets which of its group's states is up to chance
+    order = np.lexsort([rng.uniform(size=len(group)), group])
+    drawn = np.empty(len(group), dtype=np.intp)
+    drawn[order] = states
+    return drawn

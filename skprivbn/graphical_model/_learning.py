@@ -1,7 +1,5 @@
 """From released tables to a fitted field: what never sees a row."""
 
-from numbers import Real
-
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
@@ -12,18 +10,15 @@ from skprivbn.graphical_model._estimation import (
     naive_mle,
 )
 from skprivbn.graphical_model._random_field import MarkovRandomField
+from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._tables import NoisyTables, resolve_cliques, resolve_ties
+from skprivbn.privacy._noise_report import noisy_number
 from skprivbn.utils import warn_user
-from skprivbn.utils._sklearn import Interval
 
 #: penalty that keeps the maximum likelihood of exact tables finite
 _EXACT_PENALTY = 1e-9
 #: a distance between learnt and released marginals that is worth a warning
 _FAR = 0.02
-#: of cgm_params
-CGM_OPTIONS = dict.fromkeys(
-    ("discrepancy", "tol"), [Interval(Real, 0, None, closed="left")]
-)
 
 
 def estimate_potentials(tables, learner, progress):
@@ -34,7 +29,7 @@ def estimate_potentials(tables, learner, progress):
     tables : NoisyTables
         What was released.
     learner : DPCGMLearner
-        Says how: `method`, `regularization`, `inference`, `cgm_params`, `max_iter`.
+        Says how: `method` and `method_params`.
     progress : Progress
         Told of every step.
 
@@ -44,18 +39,21 @@ def estimate_potentials(tables, learner, progress):
     n_iter : int
         Iterations of "cgm" or "naive".
     """
-    n_iter, converged = 0, True
+    n_iter, converged, settings = 0, True, settings_of(learner)
     exact = tables.kind == "none" or not tables.std.any()
     if exact or learner.method == "naive":
-        penalty = _EXACT_PENALTY if exact else learner.regularization
+        penalty = _EXACT_PENALTY if exact else settings.regularization
         theta, n_iter, converged = naive_mle(
-            tables, penalty, learner.max_iter, progress
+            tables, penalty, settings.max_iter, progress
         )
     elif learner.method == "cgm":
-        e_step = "nlbp" if learner.inference == "nlbp" else "dual"
-        options = {"max_iter": learner.max_iter} | (learner.cgm_params or {})
         theta, n_iter, converged = collective_em(
-            tables, e_step, progress=progress, **options
+            tables,
+            "nlbp" if settings.inference == "nlbp" else "dual",
+            settings.discrepancy,
+            settings.max_iter,
+            settings.tol,
+            progress,
         )
     else:
         theta = empirical_bayes(tables, progress=progress)
@@ -127,6 +125,50 @@ def describe(tables, field, n_records):
     return released, std, errors
 
 
+def noise_on_tables(tables, nodes):
+    """Return the noise on released tables, and words about states that hardly occur.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+    nodes : sequence of str
+
+    Returns
+    -------
+    numbers : list of NoisyNumber
+    warnings : list of str
+    """
+    layout, n_records = tables.layout, tables.n_records()
+    numbers = [noisy_number("number of records", n_records, tables.n_records_std)]
+    firsts = np.unique(layout.ties, return_index=True)[1]
+    for i, std, n_cells in zip(firsts, tables.std, layout.n_cells):
+        columns = ", ".join(repr(nodes[v]) for v in layout.cliques[i])
+        mean_count = n_records * layout.multiplicity[layout.ties[i]] / n_cells
+        numbers.append(noisy_number(f"mean cell of {columns}", mean_count, std))
+    return numbers, _rare_states(tables, [layout.cliques[i] for i in firsts], nodes)
+
+
+def _rare_states(tables, cliques, nodes):
+    """Return words about columns whose values are hardly ever declared states."""
+    totals, reach = tables.totals, 3 * tables.totals_std
+    most = float(totals.max())
+    check = "check the spelling of states, and bins"
+    if tables.n_records() <= 3 * tables.n_records_std and np.all(totals <= reach):
+        return [
+            f"about {max(most, 0):,.0f} rows have declared states in all columns of a "
+            f"table, which is within the noise: {check}, or take more rows"
+        ]
+    rare = totals + reach < most / 2
+    spelt = {v for clique, few in zip(cliques, rare) if not few for v in clique}
+    for v in {v for clique in cliques for v in clique} - spelt:
+        total = max(t for t, clique in zip(totals, cliques) if v in clique)
+        return [
+            f"about {max(total, 0):,.0f} of {most:,.0f} rows have declared states in "
+            f"column {nodes[v]!r}: {check}"
+        ]
+    return []
+
+
 def warn_of_misfit(field, released, std):
     """Warn if a loopy field is further from its tables than noise explains."""
     if field.inference == "exact":
@@ -144,7 +186,7 @@ def warn_of_misfit(field, released, std):
         )
 
 
-def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, stationary):
+def read_tables(noisy_tables, std, noise, nodes, make_layout, learner):
     """Check tables that were released before.
 
     Parameters
@@ -159,8 +201,8 @@ def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, stationar
         Names of the columns.
     make_layout : callable
         From cliques and ties to a TableLayout.
-    cliques, stationary
-        Of the learner.
+    learner : DPCGMLearner
+        Says which cliques are tied, if it has a stationary field.
 
     Returns
     -------
@@ -168,8 +210,8 @@ def read_tables(noisy_tables, std, noise, nodes, make_layout, cliques, stationar
     """
     measured = resolve_cliques(list(noisy_tables), nodes)
     scopes, ties = measured, np.arange(len(measured))
-    if stationary:
-        scopes, ties = resolve_ties(resolve_cliques(cliques, nodes), stationary)
+    if settings_of(learner).stationary:
+        scopes, ties = resolve_ties(resolve_cliques(learner.cliques, nodes), True)
         firsts = [scopes[i] for i in np.unique(ties, return_index=True)[1]]
         if measured != firsts:
             raise ValueError(

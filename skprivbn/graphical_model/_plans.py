@@ -3,6 +3,8 @@
 All but the asking is decided before a row is read.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from skprivbn.federation import declare_noise
@@ -12,8 +14,7 @@ from skprivbn.graphical_model._column_tables import (
     column_tables,
     declare,
 )
-from skprivbn.graphical_model._learning import CGM_OPTIONS
-from skprivbn.graphical_model._psgd import PSGDOptions
+from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import (
     SEARCHES,
     TablesTerms,
@@ -24,6 +25,7 @@ from skprivbn.graphical_model._release import (
 )
 from skprivbn.graphical_model._searches import GivenTables
 from skprivbn.graphical_model._selection import PrivateTree
+from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._tables import (
     count_tables,
     resolve_cliques,
@@ -31,9 +33,9 @@ from skprivbn.graphical_model._tables import (
 )
 from skprivbn.partition import RemoteColumns, VerticalPartition
 from skprivbn.privacy import PrivacyCost, distribute
-from skprivbn.privacy._options import charge, charge_exact
+from skprivbn.privacy._noise_report import report_noise
+from skprivbn.privacy._options import charge, charge_exact, delta_of
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import fill_params
 
 
 class Gradients(GivenTables):
@@ -65,24 +67,25 @@ def plan_search(learner, contribution, several, by_columns):
     -------
     search : TableSearch
     """
-    nodes, kind, cliques, ties = learner._nodes(), GivenTables, learner.cliques, None
+    nodes, cliques, ties = learner._nodes(), learner.cliques, None
+    settings = settings_of(learner)
     if isinstance(cliques, str) and cliques in SEARCHES:
         kind = SEARCHES[cliques] if several or cliques == "aim" else PrivateTree
     else:
         kind = Gradients if learner.method == "psgd" else GivenTables
         cliques = resolve_cliques(cliques, nodes)
-        cliques, ties = resolve_ties(cliques, learner.stationary)
+        cliques, ties = resolve_ties(cliques, settings.stationary)
     return kind(
         learner.epsilon,
-        learner.delta,
+        delta_of(learner),
         len(nodes),
         contribution.per_clique,
         N_CHANGED if by_columns else 1,
         contribution.unit,
         cliques,
         ties,
-        min(learner.max_model_cells, learner.max_cells),
-        _resolve_workload(learner.workload, nodes),
+        min(settings.max_model_cells, settings.max_cells),
+        _resolve_workload(settings.workload, nodes),
         learner.missing == "skip",
     )
 
@@ -108,6 +111,37 @@ def plan_noise(learner, search, n_parties=None):
         return search.noise, search.rho
     noise = distribute(search.noise, n_parties, learner.min_honest)
     return noise, noise.rho
+
+
+def report_tables(learner, tables, search, noise, n_parties):
+    """Set ``noise_report_`` of a learner.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+    tables : NoisyTables
+        That were released.
+    search, noise, n_parties :
+        As of :func:`plan_noise`.
+    """
+
+    def std_with(delta):
+        changed = replace(search, delta=delta)
+        return changed.cell_std(plan_noise(learner, changed, n_parties)[0])
+
+    numbers, warnings = noise_on_tables(tables, learner._nodes())
+    by_columns = search.n_changed > 1
+    report_noise(
+        learner,
+        noise,
+        learner._protects(by_columns),
+        search.cell_std(noise),
+        numbers,
+        # of columns, what is no state counts as the first one
+        () if by_columns else warnings,
+        n_rows=tables.n_records(),
+        std_with=std_with,
+    )
 
 
 def _resolve_workload(workload, nodes):
@@ -136,10 +170,10 @@ def check_combinations(learner, several, aligned, states):
     states : dict or None
         Public states, if they are known.
     """
-    psgd = learner.method == "psgd"
+    psgd, settings = learner.method == "psgd", settings_of(learner)
     if psgd and learner.epsilon is None:
         raise ValueError("method='psgd' is noise on gradients: it needs epsilon")
-    if psgd and learner.delta == 0:
+    if psgd and delta_of(learner) == 0:
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
     cliques = learner.cliques if isinstance(learner.cliques, str) else None
     mst, chosen_privately = cliques == "mst", cliques in ("aim", "mst")
@@ -154,12 +188,12 @@ def check_combinations(learner, several, aligned, states):
                 "parties= or a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
-    if psgd and ("sample_weight" in given or learner.stationary or chosen_privately):
+    if psgd and ("sample_weight" in given or settings.stationary or chosen_privately):
         raise ValueError(
             "method='psgd' takes fixed, untied cliques (cliques='chain' or a list) and "
             "rows without weights"
         )
-    if psgd and learner.contribution == "clip":
+    if psgd and settings.kind == "clip":
         raise ValueError(
             "method='psgd' takes the mean gradient of a person's rows: use "
             "contribution='normalize' with individual="
@@ -176,12 +210,12 @@ def check_combinations(learner, several, aligned, states):
     if mst and learner.n_features_in_ < 2:
         raise ValueError("cliques='mst' needs at least two columns")
     for name in ("stationary", "structural_zeros"):
-        if chosen_privately and getattr(learner, name):
+        if chosen_privately and getattr(settings, name):
             raise ValueError(
                 f"{name}= needs cliques='chain', 'tree' or a list: {cliques!r} chooses "
                 "its tables itself"
             )
-    if learner.workload is not None and cliques != "aim":
+    if settings.workload is not None and cliques != "aim":
         raise ValueError("workload= is for cliques='aim' only")
     if several and states is None:
         raise ValueError(
@@ -189,9 +223,6 @@ def check_combinations(learner, several, aligned, states):
             "categories of all columns: finding out which values occur would need "
             "their rows"
         )
-    if psgd:
-        PSGDOptions.from_dict(learner.psgd_params or {})
-    fill_params("cgm_params", learner.cgm_params, CGM_OPTIONS)
 
 
 def check_columns(learner, aligned):
@@ -203,21 +234,22 @@ def check_columns(learner, aligned):
     aligned : dict
         `individual` and `sample_weight`, None if not given.
     """
+    settings = settings_of(learner)
     one_record = "every record counts once; bring those of a person into one before"
     refused = {
         "individual=": (aligned["individual"] is not None, one_record),
         "sample_weight=": (aligned["sample_weight"] is not None, one_record),
-        "contribution=": (learner.contribution is not None, one_record),
-        "max_weight=": (learner.max_weight != 1, one_record),
+        "contribution=": (settings.kind is not None, one_record),
+        "max_weight=": (settings.max_weight != 1, one_record),
         "null_state=": (
-            learner.null_state is not None,
+            settings.null_state is not None,
             "whether a record is null elsewhere is nobody's to know",
         ),
         "missing='skip'": (
             learner.missing == "skip",
             "what is missing counts as the first state; give it a state of its own",
         ),
-        "stationary=": (learner.stationary, "give every clique its own table"),
+        "stationary=": (settings.stationary, "give every clique its own table"),
         "cliques='mst'": (
             isinstance(learner.cliques, str) and learner.cliques == "mst",
             "use 'aim', which chooses privately as well",
@@ -234,7 +266,7 @@ def check_columns(learner, aligned):
             )
 
 
-def charge_fit(learner, what, states, noise=None, rho=None):
+def charge_fit(learner, what, states, noise=None, rho=None, by_columns=False):
     """Charge a fit to the accountant, before the rows are looked at.
 
     Without public states it tells exactly which values occur.
@@ -247,9 +279,10 @@ def charge_fit(learner, what, states, noise=None, rho=None):
         warn_leak("epsilon=None learns from exact tables, without any privacy")
     elif states is None:
         charge_exact(learner, "states of the columns, which states= would declare")
-    spent = charge(learner, what, noise, rho=rho)
+    unit = learner._protects(by_columns)
+    spent = charge(learner, what, noise, rho=rho, unit=unit)
     exact = learner.epsilon is None or states is None
-    return PrivacyCost(np.inf, 0.0) if exact else spent
+    return PrivacyCost(np.inf, 0.0, unit) if exact else spent
 
 
 def rows_of(learner, partition, states):
@@ -291,7 +324,7 @@ def ask_holders(learner, search, partition, states, noise, rho, several):
         "states": [list(labels) for labels in states.values()],
         "bins": {node: list(edges) for node, edges in bins.items()},
         "epsilon": learner.epsilon,
-        "delta": learner.delta,
+        "delta": delta_of(learner),
         "min_honest": learner.min_honest,
         "contribution": contribution,
         "missing": gap_rule(learner),

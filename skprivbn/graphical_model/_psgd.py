@@ -7,7 +7,6 @@ Deep learning with differential privacy. CCS.
 """
 
 import os
-from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -19,48 +18,6 @@ from skprivbn.utils._progress import NO_PROGRESS
 
 #: bits of the fixed-point clipping factors and model marginals
 _FACTOR_BITS, _MARGINAL_BITS = 20, 16
-
-
-@dataclass(frozen=True)
-class PSGDOptions:
-    """Public settings of the descent.
-
-    Parameters
-    ----------
-    sampling_rate : float, default=0.02
-        Probability of each row, or person, to be in the batch of a step.
-    n_steps : int, default=200
-        Number of steps.
-    clip : float, default=None
-        Bound on the norm of a row's, or person's, gradient; by default the square root
-        of the number of cliques, which clips little.
-    learning_rate : float, default=0.4
-        Of Adam.
-    """
-
-    sampling_rate: float = 0.02
-    n_steps: int = 200
-    clip: float | None = None
-    learning_rate: float = 0.4
-
-    @classmethod
-    def from_dict(cls, options):
-        """Make options of what a user gives."""
-        known = [field.name for field in fields(cls)]
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            raise ValueError(f"psgd_params takes {known}, not {unknown}")
-        return cls(**options)
-
-    def __post_init__(self):
-        if not 0 < self.sampling_rate <= 1:
-            raise ValueError("psgd's sampling_rate must be in (0, 1]")
-        if self.n_steps < 1:
-            raise ValueError("psgd needs at least one step")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError("psgd's clip must be positive")
-        if not self.learning_rate > 0:
-            raise ValueError("psgd's learning_rate must be positive")
 
 
 @lru_cache(maxsize=16)
@@ -86,7 +43,17 @@ def noise_multiplier(epsilon, delta, sampling_rate, n_steps):
 
 @single_threaded
 def private_gradient_descent(
-    codes, layout, epsilon, delta, options, progress=NO_PROGRESS, persons=None
+    codes,
+    layout,
+    epsilon,
+    delta,
+    progress=NO_PROGRESS,
+    persons=None,
+    *,
+    sampling_rate=0.02,
+    n_steps=200,
+    clip=None,
+    learning_rate=0.4,
 ):
     """Maximise the likelihood with clipped, noisy gradients of random batches.
 
@@ -104,22 +71,27 @@ def private_gradient_descent(
         The field, without ties.
     epsilon, delta : float
         Guarantee of the whole descent.
-    options : PSGDOptions
-        Public settings.
     progress : Progress, default=NO_PROGRESS
         Told of every step.
     persons : ndarray of int of shape (n_samples,), default=None
         Who stands behind each row. None takes every row for a person.
+    sampling_rate : float, default=0.02
+        Probability of each row, or person, to be in the batch of a step.
+    n_steps : int, default=200
+        Number of steps.
+    clip : float, default=None
+        Bound on the norm of a row's, or person's, gradient; by default the square root
+        of the number of cliques, which clips little.
+    learning_rate : float, default=0.4
+        Of Adam.
 
     Returns
     -------
     theta : ndarray of shape (n_parameters,)
         Average over the second half of the steps.
     """
-    clip = options.clip or np.sqrt(len(layout.cliques))
-    multiplier = noise_multiplier(
-        epsilon, delta, options.sampling_rate, options.n_steps
-    )
+    clip = clip or np.sqrt(len(layout.cliques))
+    multiplier = noise_multiplier(epsilon, delta, sampling_rate, n_steps)
     grid = 2.0 ** (_FACTOR_BITS + _MARGINAL_BITS)
     theta, average = np.zeros((2, layout.n_parameters))
     first, second = np.zeros((2, layout.n_parameters))
@@ -129,7 +101,7 @@ def private_gradient_descent(
     def noisy_gradient(theta):
         marginals = np.rint(layout.marginals(theta)[1] * 2**_MARGINAL_BITS)
         marginals = marginals.astype(np.int64)
-        batch = people.rows_of(_coins(people.n_people, options.sampling_rate))
+        batch = people.rows_of(_coins(people.n_people, sampling_rate))
         square = people.squares(batch, marginals / 2**_MARGINAL_BITS)
         # a hair below the bound, for the rounding of the norm itself
         factor = np.minimum(1.0, (1 - 1e-9) * clip / np.sqrt(np.maximum(square, 1e-12)))
@@ -140,7 +112,7 @@ def private_gradient_descent(
         noisy = add_discrete_gaussian(total, clip * grid, multiplier * clip * grid)
         return noisy / (grid * multiplier * clip)
 
-    for step in range(1, options.n_steps + 1):
+    for step in range(1, n_steps + 1):
         with progress.step():
             gradient = noisy_gradient(theta)
         # Adam does not depend on the scale of gradients, so the private number of
@@ -148,10 +120,10 @@ def private_gradient_descent(
         first = 0.9 * first + 0.1 * gradient
         second = 0.99 * second + 0.01 * gradient**2
         direction = first / (1 - 0.9**step) / np.sqrt(second / (1 - 0.99**step) + 1e-12)
-        theta = theta + options.learning_rate * direction / np.sqrt(step)
-        if 2 * step > options.n_steps:
+        theta = theta + learning_rate * direction / np.sqrt(step)
+        if 2 * step > n_steps:
             average += theta
-    return average / (options.n_steps - options.n_steps // 2)
+    return average / (n_steps - n_steps // 2)
 
 
 class _People:

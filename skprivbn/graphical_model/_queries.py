@@ -164,7 +164,12 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         (scope,) = resolve_cliques([[columns] if single else columns], nodes)
         return self.network_.query([nodes[i] for i in scope])
 
-    def sample(self, n_samples: int = 1, random_state: RandomStateLike = None) -> Any:
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: RandomStateLike = None,
+        method: str = "independent",
+    ) -> Any:
         """Draw synthetic rows; costs no privacy.
 
         Parameters
@@ -173,6 +178,10 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
             Number of rows.
         random_state : int, RandomState instance or None, default=None
             Makes the rows reproducible.
+        method : {"independent", "rounded"}, default="independent"
+            "rounded" keeps marginals: counts are those that the field expects, rounded
+            up or down at random, not drawn. Rows are then no independent sample, and
+            standard errors computed of them are too large.
 
         Returns
         -------
@@ -184,7 +193,7 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         check_is_fitted(self)
         rng = check_random_state(random_state)
         nodes, states = self.network_.nodes, self.network_.states
-        drawn = dict(zip(nodes, self.network_.sample(n_samples, rng).T))
+        drawn = dict(zip(nodes, self.network_.sample(n_samples, rng, method).T))
         types = getattr(self, "_types", {})
         for node, labels in drawn.items():
             if node in self._edges:

@@ -298,7 +298,10 @@ class MarkovRandomField:
         )
 
     def sample(
-        self, n_samples: int = 1, random_state: RandomStateLike = None
+        self,
+        n_samples: int = 1,
+        random_state: RandomStateLike = None,
+        method: str = "independent",
     ) -> np.ndarray:
         """Draw rows.
 
@@ -308,19 +311,27 @@ class MarkovRandomField:
             Number of rows.
         random_state : int, RandomState instance or None, default=None
             Makes the rows reproducible.
+        method : {"independent", "rounded"}, default="independent"
+            Draw each row by itself; or such that marginals are kept: of rows with the
+            same states of the nodes that come before, as many have each state as are
+            expected, rounded up or down at random.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_nodes)
             Labels.
         """
+        if method not in ("independent", "rounded"):
+            raise ValueError(
+                f"method must be 'independent' or 'rounded', got {method!r}"
+            )
         if self.inference != "exact":
             raise ValueError("sampling needs inference='exact'")
         if n_samples < 0:
             raise ValueError(f"n_samples must not be negative, got {n_samples}")
         rng = check_random_state(random_state)
         engine, _, tape = self._forward
-        return self.decode(engine.sample(tape, n_samples, rng))
+        return self.decode(engine.sample(tape, n_samples, rng, method == "rounded"))
 
     def kl_divergence(self, other: "MarkovRandomField") -> float:
         """Return the Kullback-Leibler divergence from this field to another, in nats.

@@ -30,6 +30,7 @@ from skprivbn.graphical_model._tables import (
     resolve_cliques,
 )
 from skprivbn.privacy import distribute
+from skprivbn.privacy._options import delta_of
 from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.utils._memoise import memoise_steps
 
@@ -356,7 +357,7 @@ def single_holder_ledger(learner, parties, what=None, noise=None, rho=None):
         epsilon=learner.epsilon,
     )
     if noise is not None:
-        protects = "individuals" if learner.contribution else "rows"
-        cost = learner.epsilon, learner.delta, rho
+        protects = learner._protects()
+        cost = learner.epsilon, delta_of(learner), rho
         ledger.releases.append(Release(what, noise, protects, *cost))
     return ledger

@@ -219,6 +219,10 @@ class TableSearch:
         """Cost of all releases as zCDP, None for pure epsilon."""
         return self.noise.rho
 
+    def cell_std(self, noise):
+        """Return the standard deviation of noise on cells of tables, in records."""
+        return noise.std / self.record
+
     def n_cells(self, sizes):
         """Return how many cells are held at a time, at most."""
         raise NotImplementedError

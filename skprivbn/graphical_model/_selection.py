@@ -144,6 +144,10 @@ class TreeSearch(_Tree):
         """By how much one person changes each table of both releases."""
         return self.pair_changes + self.edge_changes
 
+    def cell_std(self, noise):
+        """Return the standard deviation of noise on cells of the tree's tables."""
+        return noise.std / (self.edge_unit * self.record)
+
     def asking(self, sizes, noise, n_holders=1):
         """Ask for the tables of all pairs, and of the tree that they show."""
         pairs = all_pairs(sizes)

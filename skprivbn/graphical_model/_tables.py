@@ -13,6 +13,7 @@ import numpy as np
 
 from skprivbn.graphical_model._elimination import EliminationPlan, elimination_order
 from skprivbn.graphical_model._loopy import LoopyPropagation, comes_to_rest
+from skprivbn.graphical_model._settings import settings_of
 from skprivbn.utils import warn_user
 
 #: most sets of variables asked for in one pass
@@ -418,7 +419,7 @@ def layout_for(learner, states, cliques, ties=None):
     Parameters
     ----------
     learner : DPCGMLearner
-        Says how: `stationary`, `inference`, `max_cells`, `structural_zeros`.
+        Says how, by its settings.
     states : dict of str to tuple
     cliques : list of tuple of int
     ties : sequence of int, default=None
@@ -427,16 +428,17 @@ def layout_for(learner, states, cliques, ties=None):
     -------
     layout : TableLayout
     """
-    if learner.stationary and len(set(states.values())) > 1:
+    settings = settings_of(learner)
+    if settings.stationary and len(set(states.values())) > 1:
         raise ValueError(
             "stationary=True needs columns with the same states at every time step"
         )
-    sizes, max_cells = [len(labels) for labels in states.values()], learner.max_cells
+    sizes, max_cells = [len(labels) for labels in states.values()], settings.max_cells
     check_table_sizes(cliques, sizes, max_cells)
-    inference = choose_inference(learner.inference, cliques, sizes, max_cells)
+    inference = choose_inference(settings.inference, cliques, sizes, max_cells)
     layout = TableLayout(cliques, sizes, ties, inference=inference)
-    if learner.structural_zeros:
-        layout.support = support_of(layout, learner.structural_zeros, list(states))
+    if settings.structural_zeros:
+        layout.support = support_of(layout, settings.structural_zeros, list(states))
     return layout
 
 
@@ -498,11 +500,33 @@ class NoisyTables:
         Table totals are averaged with weights inverse to their noise variance. At
         least 1, whatever the noise.
         """
-        layout = self.layout
-        totals = np.add.reduceat(self.values, layout.starts) / layout.multiplicity
-        variances = self.std**2 * layout.n_cells / layout.multiplicity**2
-        weights = 1 / np.maximum(variances, 1e-12 * max(variances.max(), 1.0))
-        return max(float(totals @ weights / weights.sum()), 1.0)
+        weights = self._weights
+        return max(float(self.totals @ weights / weights.sum()), 1.0)
+
+    @property
+    def totals(self):
+        """Noisy number of records that each table counts."""
+        sums = np.add.reduceat(self.values, self.layout.starts)
+        return sums / self.layout.multiplicity
+
+    @property
+    def totals_std(self):
+        """Standard deviation of the noise on each total."""
+        return np.sqrt(self._variances)
+
+    @property
+    def _variances(self):
+        return self.std**2 * self.layout.n_cells / self.layout.multiplicity**2
+
+    @property
+    def n_records_std(self):
+        """Standard deviation of the noise on the number of records."""
+        return float(self._weights.sum() ** -0.5)
+
+    @property
+    def _weights(self):
+        variances = self._variances
+        return 1 / np.maximum(variances, 1e-12 * max(variances.max(), 1.0))
 
     def rescaled(self):
         """Scale every table to the same number of records.
@@ -510,8 +534,7 @@ class NoisyTables:
         For tables that lack rows with missing entries, and so have different totals.
         """
         layout, n_records = self.layout, self.n_records()
-        totals = np.add.reduceat(self.values, layout.starts) / layout.multiplicity
-        factors = n_records / np.maximum(totals, 1.0)
+        factors = n_records / np.maximum(self.totals, 1.0)
         values = self.values * layout.spread(factors)
         return NoisyTables(layout, values, self.std * factors, self.kind)
 

@@ -9,6 +9,7 @@ nobody ever sees sums without noise. Everything after that is post-processing.
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,12 +37,15 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.mixture._seeding import merge_centroids, nearest_cells
 from skprivbn.mixture._terms import MixtureTerms, check_given, first_mixture
 from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._noise_report import noisy_number
 from skprivbn.privacy._options import check_bounds
 
 CELLS = "sizes and sums of random cells, with noise"
 NOISY = "sums of responsibilities and moments, with noise, each iteration"
 
 CELLS_PER_COMPONENT = 10
+#: standard deviations of noise between the means of components that are two
+_APART = 3.0
 
 #: fewest and most iterations that are chosen for a budget, and the rows and the share
 #: of a component's rows that noise is held to between them; of a stored study
@@ -299,7 +303,7 @@ def noisy_em(me: Me) -> Generator[Any, Any, dict]:
             total / fine, mixture.means, noise.std / fine, terms.seeds[0]
         )
         mixture = replace(mixture, means=means)
-    average, n_averaged = 0.0, 0
+    average, n_averaged = np.zeros(terms.n_values(len(low))), 0
     for n_iter in range(terms.max_iter):
         sums = sum(noisy_expectation(X, s, mixture, frame) for X, s in rows())
         total = yield Noisy(round_sums(sums, grid), noise, NOISY)
@@ -309,7 +313,8 @@ def noisy_em(me: Me) -> Generator[Any, Any, dict]:
         average = average + (total / grid - average) / n_averaged
         std = noise.std / grid / math.sqrt(n_averaged)
         mixture = maximise_noisy(average, frame, std)
-    return box.outside(mixture, terms.reg_covar)
+    n_rows = max(float(average[: terms.n_components].sum()), 1.0)
+    return box.outside(mixture, terms.reg_covar) | {"n_rows": n_rows, "std": std}
 
 
 class Box(NamedTuple):
@@ -490,3 +495,46 @@ def _between(covariance, floor):
     values = np.clip(values, floor, len(values))
     covariance = (vectors * values) @ vectors.T
     return (covariance + covariance.T) / 2
+
+
+def noise_on_components(means, counts, std, n_rows):
+    """Return the noise on components' rows, and words about those that it hides.
+
+    Parameters
+    ----------
+    means : ndarray of shape (n_components, n_features)
+        In the unit box.
+    counts : ndarray of shape (n_components,)
+        Noisy numbers of rows.
+    std : float
+        Standard deviation of the noise on a sum, in rows.
+    n_rows : float
+        Noisy.
+
+    Returns
+    -------
+    numbers : list of NoisyNumber
+    warnings : list of str
+    """
+    n_components, n_features = means.shape
+    numbers = [noisy_number("number of rows", n_rows, std * math.sqrt(n_components))]
+    numbers += [
+        noisy_number(f"rows of component {k}", count, std)
+        for k, count in enumerate(counts)
+    ]
+    hidden = []
+    for i, j in combinations(range(n_components), 2):
+        # sums have noise in every column, and means the more the fewer rows there are
+        noise = std * math.sqrt(n_features * (counts[i] ** -2 + counts[j] ** -2))
+        gap = float(np.linalg.norm(means[i] - means[j]))
+        needed = n_rows * _APART * noise / max(gap, 1e-9)
+        if needed > n_rows:
+            hidden.append((needed, i, j))
+    if not hidden:
+        return numbers, []
+    needed, i, j = min(hidden)
+    more = f", and {len(hidden) - 1} further pairs" if len(hidden) > 1 else ""
+    return numbers, [
+        f"components {i} and {j} lie within the noise{more}: about "
+        f"{float(f'{needed:.1g}'):,.0f} rows needed at this epsilon to tell them apart"
+    ]

@@ -2,6 +2,7 @@
 
 import math
 from contextlib import ExitStack
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Literal
 
@@ -16,10 +17,17 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixture._em import EACH, FEW_ENTRIES, FIRST, ILL_DEFINED, em
 from skprivbn.mixture._gaussian_steps import IllDefinedCovarianceError, isotropic
 from skprivbn.mixture._model import FittedMixtureMixin
-from skprivbn.mixture._noisy_em import NOISY, PrivateEMTerms, noisy_em
+from skprivbn.mixture._noisy_em import (
+    NOISY,
+    Box,
+    PrivateEMTerms,
+    noise_on_components,
+    noisy_em,
+)
 from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
 from skprivbn.mixture._terms import EMTerms, Given, first_mixture
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import warn_leak, warn_user
@@ -161,6 +169,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -475,7 +485,33 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self.converged_ = False
         self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []
-        self.n_samples_ = math.nan
+        self.n_samples_ = found["n_rows"]
+        self._report_noise(partition, terms, found["std"])
+
+    def _report_noise(self, partition, terms, std):
+        """Say how much noise there is, and which components it does not tell apart."""
+        n_features, n_parties = partition.n_features, partition.n_parties
+        low, high = terms.bounds
+        half = Box.between(low, high, self.covariance_type).half
+        counts = self.weights_ * self.n_samples_
+        numbers, warnings = noise_on_components(
+            self.means_ / half, counts, std, self.n_samples_
+        )
+        noise = terms.noise(n_features, n_parties)
+
+        def std_with(delta):
+            return replace(terms, delta=delta).noise(n_features, n_parties).std
+
+        report_noise(
+            self,
+            noise,
+            terms.protects,
+            std,
+            numbers,
+            warnings,
+            n_rows=self.n_samples_,
+            std_with=lambda delta: std * std_with(delta) / noise.std,
+        )
 
     def _warn_of_disclosures(self, partition, terms):
         if partition.n_parties == 1:

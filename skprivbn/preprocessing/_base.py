@@ -8,9 +8,11 @@ from sklearn.base import TransformerMixin
 from skprivbn.base import PrivateEstimator, by_holders
 from skprivbn.federation._cells import N_CELLS
 from skprivbn.partition import HorizontalPartition
+from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import apply_to_rows, noise_terms, warn_of_noise
 from skprivbn.programs import MomentsTerms, moments, quantiles
 from skprivbn.programs._moments import read_moments
+from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
@@ -118,7 +120,10 @@ def fit_moments(estimator, partition, second, *, gaps=False):
     found = estimator._run_charged(partition, moments, terms, "means and variances")
     if gaps and terms.epsilon is None:
         refuse_empty_columns(estimator, found["n_rows"])
-    return read_moments(found, terms, partition.n_parties)
+    known = read_moments(found, terms, partition.n_parties)
+    if terms.epsilon is not None:
+        report_moments(estimator, known, terms, partition.n_parties)
+    return known
 
 
 def fit_quantiles(estimator, partition, terms, what):
@@ -140,8 +145,16 @@ def fit_quantiles(estimator, partition, terms, what):
     found = estimator._run_charged(partition, quantiles, terms, what)
     noise = terms.noise(partition.n_features, partition.n_parties)
     if noise is not None:
-        std = noise.std / terms.unit
-        warn_of_noise(3 * np.sqrt(N_CELLS) * std, found["n_values"])
+        std, n_values = noise.std / terms.unit, found["n_values"]
+        warn_of_noise(3 * np.sqrt(N_CELLS) * std, n_values)
+        report_noise(
+            estimator,
+            noise,
+            terms.protects,
+            std,
+            [noisy_number("number of values", n_values, np.sqrt(N_CELLS) * std)],
+            n_rows=n_values,
+        )
     refuse_empty_columns(estimator, ~np.isnan(found["quantiles"][:, 0]))
     return found["quantiles"]
 

@@ -67,6 +67,8 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost: nothing with public edges; else with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)

@@ -18,6 +18,7 @@ from skprivbn.preprocessing._categories import (
     known_categories,
 )
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, warn_of_noise
 from skprivbn.programs import QuantileTerms, moments, quantiles
 from skprivbn.utils import column_names
@@ -68,6 +69,8 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -159,8 +162,11 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         what = "most frequent values"
         found = self._run_charged(partition, categories, terms, what)
         if noise:
-            std = terms.noise(len(names), partition.n_parties).std / terms.unit
-            warn_of_noise(3 * std, found["largest"])
+            release = terms.noise(len(names), partition.n_parties)
+            std, largest = release.std / terms.unit, found["largest"]
+            warn_of_noise(3 * std, largest)
+            number = noisy_number("rows with the most frequent value", largest, std)
+            report_noise(self, release, terms.protects, std, [number])
         for name, winner in zip(names, found["winners"]):
             if winner is None:
                 raise ValueError(

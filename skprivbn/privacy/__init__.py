@@ -6,6 +6,7 @@ from skprivbn.privacy._composition import (
     PrivacyCost,
     Spend,
     composed_cost,
+    public_delta,
     zcdp_epsilon,
 )
 from skprivbn.privacy._distributed import (
@@ -26,6 +27,7 @@ from skprivbn.privacy._mechanisms import (
     gaussian_sigma,
     laplace_scale,
 )
+from skprivbn.privacy._noise_report import NoiseReport, NoisyNumber
 from skprivbn.privacy._scores import private_score
 from skprivbn.privacy._search import PrivateSearchCV
 
@@ -34,6 +36,8 @@ __all__ = [
     "CountMechanism",
     "DistributedNoise",
     "LeavePublicGroupOut",
+    "NoiseReport",
+    "NoisyNumber",
     "PrivacyAccountant",
     "PrivacyCost",
     "PrivateSearchCV",
@@ -54,5 +58,6 @@ __all__ = [
     "gaussian_sigma",
     "laplace_scale",
     "private_score",
+    "public_delta",
     "zcdp_epsilon",
 ]

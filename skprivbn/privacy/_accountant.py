@@ -11,7 +11,34 @@ from os import PathLike
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._budget_file import BudgetFile
-from skprivbn.privacy._composition import PrivacyCost, Spend, total_cost
+from skprivbn.privacy._composition import (
+    UNITS,
+    PrivacyCost,
+    Spend,
+    public_delta,
+    total_cost,
+)
+
+_PERSONS = (
+    "where a person has at most m rows, epsilon for rows is m epsilon for individuals; "
+)
+_REPLACED = (
+    "to replace a record is to remove one and to add one, so that epsilon for rows is "
+    "2 epsilon for values; "
+)
+#: how to count what is of another unit, by the accountant's and the spend's
+_CONVERT = {
+    ("rows", "individuals"): _PERSONS
+    + "count all on PrivacyAccountant(unit='individuals'), or fit without individual=",
+    ("individuals", "rows"): _PERSONS
+    + "fit with individual=, or spend(m * epsilon, unit='individuals') yourself",
+    ("rows", "values"): _REPLACED
+    + "count all on PrivacyAccountant(unit='values'), 2 epsilon for each fit of rows",
+    ("values", "rows"): _REPLACED
+    + "spend(2 * epsilon, unit='values') yourself and fit without this accountant",
+    ("individuals", "values"): "bring the records of a person into one before the fit",
+    ("values", "individuals"): "bring the records of a person into one before the fit",
+}
 
 
 class PrivacyAccountant:
@@ -39,11 +66,20 @@ class PrivacyAccountant:
         several processes (``n_jobs=2``) and later sessions count on the same budget.
         It is authoritative: an existing file with another budget is an error.
         Putting back an older copy of it is not detected.
+    unit : {"rows", "individuals", "values"} or None, default=None
+        Whom the budget protects: one row, added or removed; all rows of one person; or
+        the values of one record, of a known number. Spends of another unit are refused
+        if the budget has a limit, since their epsilons do not add up. None takes that
+        of the first spend.
+    n_max : float, default=None
+        Public bound on the number of rows, or persons. Estimators with ``delta=None``
+        then take :func:`public_delta` of it, at most one in a hundred `n_max`, and so
+        does this budget unless its `delta` is larger.
 
     Attributes
     ----------
     history : tuple of Spend
-        Every spend so far: `epsilon`, `delta`, `rho`, `what`, `at`.
+        Every spend so far: `epsilon`, `delta`, `rho`, `what`, `at`, `unit`.
 
     See Also
     --------
@@ -75,12 +111,19 @@ class PrivacyAccountant:
         epsilon: float,
         delta: float = 0.0,
         budget_file: str | PathLike | None = None,
+        unit: str | None = None,
+        n_max: float | None = None,
     ) -> None:
+        if n_max is not None:
+            delta = max(delta, public_delta(n_max))
         if not epsilon > 0:
             raise ValueError(f"epsilon must be positive, got {epsilon!r}")
         if not 0 <= delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {delta!r}")
-        self.epsilon, self.delta = float(epsilon), float(delta)
+        if unit not in (None, *UNITS):
+            raise ValueError(f"unit must be None or one of {UNITS}, got {unit!r}")
+        self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
+        self.n_max = n_max
         self.budget_file = None if budget_file is None else os.fspath(budget_file)
         self._history = []
         self._closed: str | None = None
@@ -103,6 +146,7 @@ class PrivacyAccountant:
         delta: float = 0.0,
         rho: float | None = None,
         what: str = "",
+        unit: str | None = None,
     ) -> PrivacyCost:
         """Reserve the cost of one release. Call it before touching data.
 
@@ -118,6 +162,8 @@ class PrivacyAccountant:
             (epsilon, delta) that the same noise gives; the better one counts.
         what : str, default=""
             What is released, in plain words.
+        unit : {"rows", "individuals", "values"}, default=None
+            What neighbours differ in; None means what the accountant counts.
 
         Returns
         -------
@@ -128,11 +174,12 @@ class PrivacyAccountant:
         Raises
         ------
         BudgetExceededError
-            If the budget does not allow it. Nothing is recorded then: what was
-            refused released nothing.
+            If the budget does not allow it, or is of another unit. Nothing is recorded
+            then: what was refused released nothing.
         """
-        spend = _make_spend(epsilon, delta, rho, what)
+        spend = _make_spend(epsilon, delta, rho, what, unit)
         with self._counting() as spends:
+            self._refuse_other_unit(spend, spends)
             allowed = self._fits([*spends, spend])
             refusal = None if allowed else self._refusal(spend, spends)
             if allowed:
@@ -140,8 +187,9 @@ class PrivacyAccountant:
         if refusal is not None:
             raise BudgetExceededError(refusal)
         if spend.epsilon is None:
-            return total_cost([spend], self.delta)
-        return PrivacyCost(spend.epsilon, spend.delta)
+            cost = total_cost([spend], self.delta)
+            return PrivacyCost(cost.epsilon, cost.delta, unit)
+        return PrivacyCost(spend.epsilon, spend.delta, unit)
 
     def check(
         self,
@@ -150,19 +198,21 @@ class PrivacyAccountant:
         rho: float | None = None,
         what: str = "",
         besides: Sequence[Spend] = (),
+        unit: str | None = None,
     ) -> None:
         """Raise like :meth:`spend` would, without spending.
 
         Parameters
         ----------
-        epsilon, delta, rho, what :
+        epsilon, delta, rho, what, unit :
             Of :meth:`spend`.
         besides : sequence of Spend, default=()
             What else is about to be spent.
         """
-        spend = _make_spend(epsilon, delta, rho, what)
+        spend = _make_spend(epsilon, delta, rho, what, unit)
         with self._counting() as recorded:
             spends = [*recorded, *besides]
+            self._refuse_other_unit(spend, spends)
             if not self._fits([*spends, spend]):
                 raise BudgetExceededError(self._refusal(spend, spends))
 
@@ -220,6 +270,21 @@ class PrivacyAccountant:
                 f"this privacy accountant cannot spend: {reason}. Its budget would be "
                 "counted twice. Give PrivacyAccountant a budget_file to count across "
                 "processes and sessions, or fit with n_jobs=None."
+            )
+
+    def _refuse_other_unit(self, spend, spends):
+        """Refuse to add up what is about rows with what is about persons."""
+        units = [self.unit, *(s.unit for s in spends if s.epsilon != math.inf)]
+        known = next((unit for unit in units if unit is not None), None)
+        if math.inf in (spend.epsilon, self.epsilon) or None in (known, spend.unit):
+            return
+        if spend.unit != known:
+            what = f" for {spend.what}" if spend.what else ""
+            how = _CONVERT[known, spend.unit]
+            raise BudgetExceededError(
+                f"this accountant counts epsilon for {known}, and the spend{what} is "
+                f"for {spend.unit}, which does not add up: {how}, or give it an "
+                "accountant of its own"
             )
 
     def _fits(self, spends):
@@ -296,8 +361,9 @@ class PrivacyAccountant:
 
     def __repr__(self):
         spent, left = self.spent(), self.remaining()
+        unit = "" if self.unit is None else f" for {self.unit}"
         return (
-            f"<PrivacyAccountant: spent epsilon={spent.epsilon:g}, "
+            f"<PrivacyAccountant{unit}: spent epsilon={spent.epsilon:g}, "
             f"delta={spent.delta:g}; left epsilon={left.epsilon:g}, "
             f"delta={left.delta:g}>"
         )
@@ -310,18 +376,19 @@ class PrivacyAccountant:
             return "" if value is None else f"{value:g}"
 
         rows = [
-            cells(s.what, number(s.epsilon), number(s.delta), number(s.rho))
+            cells(s.what, s.unit or "", *map(number, (s.epsilon, s.delta, s.rho)))
             for s in self.history
         ]
         spent, left = self.spent(), self.remaining()
-        rows.append(cells("spent", number(spent.epsilon), number(spent.delta), ""))
-        rows.append(cells("left", number(left.epsilon), number(left.delta), ""))
-        head = "<th>release</th><th>epsilon</th><th>delta</th><th>rho</th>"
+        rows.append(cells("spent", "", number(spent.epsilon), number(spent.delta), ""))
+        rows.append(cells("left", "", number(left.epsilon), number(left.delta), ""))
+        names = "release", "hides", "epsilon", "delta", "rho"
+        head = "".join(f"<th>{name}</th>" for name in names)
         body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _make_spend(epsilon, delta, rho, what):
+def _make_spend(epsilon, delta, rho, what, unit):
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return Spend(
         None if epsilon is None else float(epsilon),
@@ -329,6 +396,7 @@ def _make_spend(epsilon, delta, rho, what):
         None if rho is None else float(rho),
         str(what),
         now,
+        unit,
     )
 
 
@@ -338,6 +406,7 @@ def check_accountant(
     delta: float = 0.0,
     rho: float | None = None,
     what: str = "",
+    unit: str | None = None,
 ) -> PrivacyAccountant:
     """Return the accountant that a fit is to charge, after checking that it can.
 
@@ -354,6 +423,8 @@ def check_accountant(
         What the whole fit will cost.
     what : str, default=""
         What is released, in plain words, for the error message.
+    unit : {"rows", "individuals", "values"}, default=None
+        Of :meth:`PrivacyAccountant.spend`.
 
     Returns
     -------
@@ -367,5 +438,5 @@ def check_accountant(
             "accountant must be a PrivacyAccountant or None, got "
             f"{type(accountant).__name__}"
         )
-    accountant.check(epsilon, delta, rho, what)
+    accountant.check(epsilon, delta, rho, what, unit=unit)
     return accountant

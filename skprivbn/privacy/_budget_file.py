@@ -113,4 +113,6 @@ def _spend_from_json(fields):
         name: None if fields[name] is None else float(fields[name])
         for name in ("epsilon", "delta", "rho")
     }
-    return Spend(**numbers, what=str(fields["what"]), at=str(fields["at"]))
+    words = {name: str(fields[name]) for name in ("what", "at")}
+    # files of earlier releases say no unit
+    return Spend(**numbers, **words, unit=fields.get("unit"))

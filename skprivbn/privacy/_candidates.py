@@ -43,7 +43,8 @@ def find_accountant(estimator, accountant, candidates):
 def cost_of_fit(estimator):
     """Return what a fit, or all steps of a pipeline, spent; infinity if none says."""
     if hasattr(estimator, "privacy_spent_"):
-        return PrivacyCost(*estimator.privacy_spent_)
+        spent = estimator.privacy_spent_
+        return PrivacyCost(*spent, getattr(spent, "unit", None))
     steps = [step for _, step in getattr(estimator, "steps", [])]
     costs = [cost_of_fit(step) for step in steps if step not in (None, "passthrough")]
     if not costs:
@@ -52,8 +53,10 @@ def cost_of_fit(estimator):
 
 
 def sum_of_costs(costs):
-    """Add epsilons and deltas."""
-    return PrivacyCost(*map(math.fsum, zip(*costs)))
+    """Add epsilons and deltas; of one unit, if all are."""
+    units = {cost.unit for cost in costs if cost.epsilon > 0}
+    unit = units.pop() if len(units) == 1 else None
+    return PrivacyCost(*map(math.fsum, zip(*costs)), unit)
 
 
 def warn_of_exact_fits(estimator, accountant):

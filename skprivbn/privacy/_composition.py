@@ -5,24 +5,49 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
+#: what neighbouring data sets differ in: a row, all rows of a person, or the values of
+#: one record, the number of records being known
+UNITS = ("rows", "individuals", "values")
 
-class PrivacyCost(NamedTuple):
+
+class _Cost(NamedTuple):
+    epsilon: float
+    delta: float = 0.0
+
+
+class PrivacyCost(_Cost):
     """An (epsilon, delta) guarantee; infinite epsilon means an exact release.
 
-    Attributes
+    A pair of numbers, which also knows what it is about.
+
+    Parameters
     ----------
     epsilon : float
         Privacy loss.
-    delta : float
+    delta : float, default=0.0
         Probability with which the loss may be larger.
+    unit : {"rows", "individuals", "values"} or None, default=None
+        What neighbouring data sets differ in: one row, added or removed; all rows of
+        one person; or the values of one record. None if nobody said.
     """
 
-    epsilon: float
-    delta: float = 0.0
+    unit: str | None
+
+    def __new__(
+        cls, epsilon: float, delta: float = 0.0, unit: str | None = None
+    ) -> Self:
+        """Make a cost of its numbers."""
+        cost = super().__new__(cls, epsilon, delta)
+        cost.unit = unit
+        return cost
+
+    def __repr__(self):
+        unit = "" if self.unit in (None, "rows") else f", unit={self.unit!r}"
+        return f"PrivacyCost(epsilon={self.epsilon}, delta={self.delta}{unit})"
 
 
 @dataclass(frozen=True)
@@ -41,6 +66,8 @@ class Spend:
         What was released, in plain words.
     at : str
         When, in ISO format and UTC.
+    unit : {"rows", "individuals", "values"} or None
+        What neighbours differ in, as of :class:`PrivacyCost`.
     """
 
     epsilon: float | None = None
@@ -48,10 +75,13 @@ class Spend:
     rho: float | None = None
     what: str = ""
     at: str = ""
+    unit: str | None = None
 
     def __post_init__(self):
         if self.epsilon is None and self.rho is None:
             raise ValueError("a spend needs epsilon (with delta) or rho")
+        if self.unit not in (None, *UNITS):
+            raise ValueError(f"unit must be one of {UNITS}, got {self.unit!r}")
         for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value!r}")
@@ -67,6 +97,34 @@ class Spend:
     def is_pure(self) -> bool:
         """Whether the guarantee holds without a delta."""
         return self.epsilon is not None and self.delta == 0
+
+
+def public_delta(n_rows: float) -> float:
+    """Return the delta that suits a public bound on the number of rows.
+
+    A power of ten, at most 1e-6 and at most a hundredth of ``1 / n_rows``: delta is
+    the probability that noise fails, which must be far below one in a row.
+
+    Parameters
+    ----------
+    n_rows : float
+        Public, not counted in the rows.
+
+    Returns
+    -------
+    delta : float
+
+    Examples
+    --------
+    >>> from skprivbn.privacy import public_delta
+    >>> public_delta(10_000), public_delta(2_000_000)
+    (1e-06, 1e-09)
+    """
+    if not 1 <= n_rows < math.inf:
+        raise ValueError(f"n_rows must be at least 1 and finite, got {n_rows!r}")
+    # a hair more digits than rounding errors of the logarithm reach
+    exponent = math.ceil(round(math.log10(n_rows * 100), 9))
+    return min(float(f"1e-{exponent}"), 1e-6)
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
+from skprivbn.privacy._composition import public_delta
 from skprivbn.utils import by_column, column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import Interval
 
@@ -20,7 +21,7 @@ _scored: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
-    "delta": [Interval(Real, 0, 1, closed="left")],
+    "delta": [Interval(Real, 0, 1, closed="left"), None],
     "bounds": ["array-like", tuple, dict, None],
     "accountant": [PrivacyAccountant, None],
     "min_honest": [Interval(Integral, 1, None, closed="left"), None],
@@ -80,6 +81,20 @@ def bounds_of(estimator):
     return check_bounds(estimator.bounds, len(names), names)
 
 
+def delta_of(estimator):
+    """Return the delta of an estimator; None follows from a public number of rows."""
+    delta, accountant = getattr(estimator, "delta", 0.0), estimator.accountant
+    if delta is not None:
+        return delta
+    if accountant is None or accountant.n_max is None:
+        raise ValueError(
+            "delta=None follows from a public bound on the number of rows, which must "
+            "not be counted in them: give accountant=PrivacyAccountant(epsilon, "
+            "n_max=10_000) or the like, a number such as delta=1e-6, or delta=0"
+        )
+    return public_delta(accountant.n_max)
+
+
 def protected_by(partition):
     """Return whom noise on sums of a partition is to hide.
 
@@ -113,7 +128,7 @@ def noise_terms(estimator, partition, *, bounds=True):
         return {}
     found = {
         "epsilon": estimator.epsilon,
-        "delta": estimator.delta,
+        "delta": delta_of(estimator),
         "min_honest": estimator.min_honest,
         "protects": protected_by(partition),
     }
@@ -177,7 +192,7 @@ def apply_step(step, X):
     return apply_to_rows(_alone(step.transform), X)
 
 
-def charge(estimator, what, noise=None, *, rho=None):
+def charge(estimator, what, noise=None, *, rho=None, unit="rows"):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
     This is the one way to charge: an exact fit costs an infinite epsilon, which an
@@ -194,6 +209,8 @@ def charge(estimator, what, noise=None, *, rho=None):
         Its rho is charged: several releases compose more tightly with it.
     rho : float, default=None
         The cost of the whole fit as zCDP, if it is not that of `noise`.
+    unit : {"rows", "individuals", "values"}, default="rows"
+        Whom the noise hides.
 
     Returns
     -------
@@ -203,7 +220,8 @@ def charge(estimator, what, noise=None, *, rho=None):
     if estimator.epsilon is None:
         charge_exact(estimator, what)
         # of an earlier fit; that of a noisy one is replaced when it succeeds
-        vars(estimator).pop("privacy_spent_", None)
+        for name in ("privacy_spent_", "noise_report_"):
+            vars(estimator).pop(name, None)
         _warn_of_idle_bounds(estimator)
         return None
     # before the charge: what cannot work must not cost budget
@@ -212,12 +230,12 @@ def charge(estimator, what, noise=None, *, rho=None):
     _refuse_open_shares(estimator, noise)
     if noise is not None and rho is None:
         rho = noise.rho
-    cost = estimator.epsilon, getattr(estimator, "delta", 0.0), rho
+    cost = estimator.epsilon, delta_of(estimator), rho
     what = f"noisy {what}"
-    accountant = check_accountant(estimator.accountant, *cost, what)
+    accountant = check_accountant(estimator.accountant, *cost, what, unit)
     if estimator.accountant is None:
         note_uncounted_fit(estimator)
-    return accountant.spend(*cost, what=what)
+    return accountant.spend(*cost, what, unit)
 
 
 def charge_exact(estimator, what):

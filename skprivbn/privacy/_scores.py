@@ -100,8 +100,9 @@ def private_score(
     0.5
     """
     release = NoisyScores.for_budget(epsilon, delta, bounds, 1, max_weight)
-    accountant = check_accountant(accountant, epsilon, delta, release.mechanism.rho)
-    release.mechanism.spend(accountant, what="mean score of private rows")
+    unit = "rows" if individual is None else "individuals"
+    cost = epsilon, delta, release.mechanism.rho, "mean score of private rows", unit
+    check_accountant(accountant, *cost).spend(*cost)
     scores = row_scores(estimator, X, y, scoring)
     persons = check_individual(individual, len(scores))
     weights = check_weights(sample_weight, len(scores), max_weight)

@@ -22,6 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._candidates import (
     cost_of_fit,
@@ -124,6 +125,10 @@ class PrivateSearchCV(
     max_weight : int, default=1
         Public bound of the weight of a row in the scores, or of all rows of one
         `individual` together: those of individuals with more count less.
+    total_epsilon : float, default=None
+        The most that the search may cost as a whole: the choice, every fit of every
+        candidate, and the last fit. What it would cost follows from the parameters; if
+        it is more, the search is refused before a row is touched. None sets no limit.
     n_trials : float, default=None
         For "random_trials": how many are expected. None means as many as there are
         candidates.
@@ -200,6 +205,7 @@ class PrivateSearchCV(
         "scoring": [callable, None],
         "cv": [Interval(RealNotInt, 0, 1, closed="neither"), "cv_object"],
         "max_weight": [Interval(Integral, 1, None, closed="left")],
+        "total_epsilon": [Interval(Real, 0, None, closed="neither"), None],
         "n_trials": [Interval(Real, 1, None, closed="left"), None],
         "refit": ["boolean"],
         "n_jobs": [Integral, None],
@@ -219,6 +225,7 @@ class PrivateSearchCV(
         scoring: Callable | None = None,
         cv: Any = 0.25,
         max_weight: int = 1,
+        total_epsilon: float | None = None,
         n_trials: float | None = None,
         refit: bool = True,
         n_jobs: int | None = None,
@@ -234,6 +241,7 @@ class PrivateSearchCV(
         self.scoring = scoring
         self.cv = cv
         self.max_weight = max_weight
+        self.total_epsilon = total_epsilon
         self.n_trials = n_trials
         self.refit = refit
         self.n_jobs = n_jobs
@@ -283,12 +291,16 @@ class PrivateSearchCV(
 
         shared = find_accountant(self.estimator, self.accountant, candidates)
         data = X, y, weights, fit_params
+        unit = "rows" if params.get("individual") is None else "individuals"
+        self._check_total(candidates, len(splits))
         if self.method == "random_trials":
-            costs = self._choose_by_trials(candidates, data, splits, choice, shared)
+            costs = self._choose_by_trials(
+                candidates, data, splits, choice, shared, unit
+            )
             return self._finish(candidates, costs, X, y, fit_params, shared)
-        cost = self.epsilon, self.delta, choice.rho
         what = f"choice among {len(candidates)} candidates"
-        costs = [check_accountant(shared, *cost, what).spend(*cost, what)]
+        cost = self.epsilon, self.delta, choice.rho, what, unit
+        costs = [check_accountant(shared, *cost).spend(*cost)]
 
         fits = [
             delayed(_fit_and_sum)(
@@ -325,7 +337,7 @@ class PrivateSearchCV(
         self.privacy_spent_ = sum_of_costs(costs)
         return self
 
-    def _choose_by_trials(self, candidates, data, splits, choice, shared):
+    def _choose_by_trials(self, candidates, data, splits, choice, shared, unit):
         """Set the winner of a secret number of trials; return their cost."""
         ((train, test),) = splits
         cost = cost_of_trials(self.estimator, candidates, self.epsilon)
@@ -333,7 +345,8 @@ class PrivateSearchCV(
         if math.isinf(cost.epsilon):
             warn_of_exact_fits(self.estimator, shared)
         else:
-            check_accountant(shared, *cost, None, what).spend(*cost, None, what)
+            of_all = *cost, None, what, unit
+            cost = check_accountant(shared, *of_all).spend(*of_all)
         weight = weight_sum(data[2][test])
 
         def run(model):
@@ -349,6 +362,29 @@ class PrivateSearchCV(
         self.cv_results_ = parameter_table(candidates) | {"rank_test_score": rank}
         self.n_splits_ = 1
         return [cost]
+
+    def _check_total(self, candidates, n_splits):
+        """Refuse a search that costs more than it may, by its parameters alone."""
+        if self.total_epsilon is None:
+            return
+        fits = [
+            stated_cost(make_candidate(self.estimator, candidate, None)).epsilon
+            for candidate in candidates
+        ]
+        if self.method == "random_trials":
+            total = cost_of_trials(self.estimator, candidates, self.epsilon).epsilon
+        else:
+            total = self.epsilon + n_splits * math.fsum(fits)
+        total += self.refit * max(fits)
+        if total > self.total_epsilon * (1 + 1e-9):
+            raise BudgetExceededError(
+                f"the search would cost epsilon={total:g}, more than total_epsilon="
+                f"{self.total_epsilon:g}: {self.epsilon:g} for the choice, and "
+                f"{n_splits} fit(s) of each of {len(candidates)} candidates with an "
+                f"epsilon of up to {max(fits):g}{', and the last fit' * self.refit}. "
+                "Lower the epsilon of the estimator or of the search, try fewer "
+                "candidates, or use method='random_trials'"
+            )
 
     def _warn_if_exact(self, costs, accountant):
         if any(math.isinf(cost.epsilon) for cost in costs):

@@ -100,7 +100,9 @@ def stated_cost(estimator):
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     steps = [step for step in steps if step not in (None, "passthrough")]
     epsilons = [getattr(step, "epsilon", None) for step in steps]
-    delta = sum(getattr(step, "delta", 0.0) for step in steps)
+    deltas = [getattr(step, "delta", 0.0) for step in steps]
+    # None is a small one, which the accountant of the fit will say
+    delta = math.fsum(1e-6 if delta is None else delta for delta in deltas)
     if None in epsilons:
         return PrivacyCost(math.inf)
     return PrivacyCost(math.fsum(epsilons), delta)

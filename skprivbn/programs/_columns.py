@@ -53,6 +53,11 @@ class ColumnsTerms(Terms):
     owners: list[str]
     has_keys: bool
 
+    @property
+    def protects(self) -> str:
+        """Whom noise hides: the values of a record, since their number is known."""
+        return "values"
+
     def joins_columns(self) -> bool:
         """Tell that parties hold different columns."""
         return True

@@ -372,13 +372,13 @@ def add_fields():
     field_of("exact chain", ONE_HOLDER, **exact)
     field_of("exact tree", ONE_HOLDER, cliques="tree", **exact)
     field_of("exact triangle", ONE_HOLDER, cliques=[(0, 1), (1, 2, 3)], **exact)
-    field_of("exact loop", ONE_HOLDER, inference="loopy", **exact)
+    field_of("exact loop", ONE_HOLDER, method_params={"inference": "loopy"}, **exact)
     for method in ("auto", "cgm", "naive"):
         field_of(f"{method}, one holder", ONE_HOLDER, **noisy, method=method)
     field_of("gaussian, one holder", ONE_HOLDER, **noisy, delta=1e-6)
     field_of("one holder, tree", ONE_HOLDER, (), **noisy, cliques="mst")
     field_of("one holder, adaptive", ONE_HOLDER, (), **noisy, cliques="aim")
-    gradients = {"method": "psgd", "delta": 1e-5, "psgd_params": {"n_steps": 10}}
+    gradients = {"method": "psgd", "delta": 1e-5, "method_params": {"n_steps": 10}}
     # batches are drawn at random
     field_of("gradients", ONE_HOLDER, noisy="shape", **gradients)
     field_of("laplace", methods=[*asked, "score of a partition"], **noisy)
@@ -390,7 +390,12 @@ def add_fields():
     field_of("adaptive, gaussian", methods=(), **noisy, cliques="aim", delta=1e-6)
     field_of("adaptive, ckks", methods=(), **noisy, cliques="aim", backend="ckks")
     field_of("people, shared", PEOPLE, **noisy, contribution="normalize")
-    field_of("people, cut", PEOPLE, **noisy, contribution="clip", max_records=2)
+    field_of(
+        "people, cut",
+        PEOPLE,
+        **noisy,
+        contribution={"kind": "clip", "max_records": 2},
+    )
     halves = {"hospital": [0, 1], "lab": [2, 3]}
     columns = {"parties": halves, "data": COLUMNS, "methods": (), **noisy}
     field_of("columns", **columns)

@@ -200,8 +200,11 @@ CASES = {
     "laplace": {},
     "gaussian": {"delta": 1e-6},
     "naive": {"delta": 1e-6, "method": "naive"},
-    "small": {"delta": 1e-6, "max_model_cells": 27},
-    "workload": {"delta": 1e-6, "workload": {(0, 3): 2.0, ("x1", "x2"): 1.0}},
+    "small": {"delta": 1e-6, "clique_params": {"max_model_cells": 27}},
+    "workload": {
+        "delta": 1e-6,
+        "clique_params": {"workload": {(0, 3): 2.0, ("x1", "x2"): 1.0}},
+    },
 }
 
 
@@ -211,7 +214,8 @@ def test_one_holder(name):
     found = learner(**CASES[name]).fit(X)
     assert mean_error(found, X) < 0.04
     assert found.n_samples_ == pytest.approx(5000, abs=200)
-    assert found.largest_clique_ <= found.max_model_cells
+    own = found.clique_params or {}
+    assert found.largest_clique_ <= own.get("max_model_cells", 2**19)
     assert found.privacy_spent_ == (4.0, found.delta)
     assert set(found.noisy_tables_) == set(found.cliques_)
     for clique, table in found.noisy_tables_.items():
@@ -255,10 +259,10 @@ def test_persons_and_weights_and_missing_entries():
     normalized.fit(X, individual=person)
     assert normalized.n_samples_ == pytest.approx(1000, abs=60)
     assert mean_error(normalized, X) < 0.08
-    clipped = learner(contribution="clip", max_records=2, **options)
+    clipped = learner(contribution={"kind": "clip", "max_records": 2}, **options)
     clipped.fit(X, individual=person)
     assert clipped.n_samples_ == pytest.approx(2000, abs=100)
-    weighted = learner(max_weight=2, **options)
+    weighted = learner(contribution={"max_weight": 2}, **options)
     weighted.fit(X, sample_weight=np.full(len(X), 2))
     assert weighted.n_samples_ == pytest.approx(10_000, abs=300)
     holes = X.astype(float)
@@ -313,12 +317,18 @@ def test_released_integers_are_the_only_use_of_the_rows(monkeypatch):
 
 
 BAD = {
-    "stationary": ({"stationary": True}, "chain"),
-    "zeros": ({"structural_zeros": {(0, 1): np.zeros((3, 3), bool)}}, "a list"),
+    "stationary": ({"clique_params": {"stationary": True}}, "chain"),
+    "zeros": (
+        {"clique_params": {"structural_zeros": {(0, 1): np.zeros((3, 3), bool)}}},
+        "a list",
+    ),
     "psgd": ({"method": "psgd", "delta": 1e-6}, "fixed, untied"),
-    "workload of a tree": ({"cliques": "mst", "workload": [(0, 1)]}, "'aim' only"),
-    "workload": ({"workload": {(0, 9): 1.0}}, "no column"),
-    "weights": ({"workload": {(0, 1): -1.0}}, "not negative"),
+    "workload of a tree": (
+        {"cliques": "mst", "clique_params": {"workload": [(0, 1)]}},
+        "'aim' only",
+    ),
+    "workload": ({"clique_params": {"workload": {(0, 9): 1.0}}}, "no column"),
+    "weights": ({"clique_params": {"workload": {(0, 1): -1.0}}}, "not negative"),
 }
 
 

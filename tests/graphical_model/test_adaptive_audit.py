@@ -255,8 +255,10 @@ def ask_honest_parties(monkeypatch):
             epsilon=EPSILON,
             delta=delta,
             states={name: [0, 1] for name in "abc"},
-            contribution=None if person is None else contribution.kind,
-            max_records=contribution.max_records,
+            contribution={
+                "kind": None if person is None else contribution.kind,
+                "max_records": contribution.max_records,
+            },
             min_honest=2,
         )
         frame = pd.DataFrame(codes, columns=list("abc"))

@@ -333,11 +333,15 @@ def no_noise(monkeypatch):
 
 REFUSED = {
     "contribution": {"contribution": "normalize"},
-    "max_weight": {"max_weight": 2},
-    "null_state": {"null_state": 0},
+    "max_weight": {"contribution": {"max_weight": 2}},
+    "null_state": {"contribution": {"null_state": 0}},
     "missing='skip'": {"missing": "skip"},
     "missing='error'": {"missing": "error"},
-    "stationary": {"stationary": True, "cliques": "chain", "states": [2] * 4},
+    "stationary": {
+        "clique_params": {"stationary": True},
+        "cliques": "chain",
+        "states": [2] * 4,
+    },
     "cliques='mst'": {"cliques": "mst"},
     "backend": {"backend": "ckks"},
     "epsilon=None": {"epsilon": None},

@@ -119,3 +119,58 @@ def test_order_finds_the_treewidth_of_chains_and_trees():
     assert largest == 10**4
     star = [(0, i) for i in range(1, 50)]
     assert elimination_order(star, [5] * 50)[1] == 25
+
+
+def test_rounded_samples_keep_marginals_better_than_a_bootstrap():
+    rng = np.random.default_rng(5)
+    cliques, sizes = (
+        [(i, i + 1) for i in range(7)] + [(0, 3, 6)],
+        (3, 4, 2, 5, 3, 2, 4, 6),
+    )
+    plan = EliminationPlan(cliques, (*sizes, 5))  # the last one is free
+    _, tape = plan.forward(random_tables(cliques, sizes, rng, spread=1.0))
+    n, errors = 2000, {}
+    asked = plan.backward(tape)
+    for rounded in (False, True):
+        codes = plan.sample(tape, n, np.random.RandomState(0), rounded)
+        errors[rounded] = {}
+        for clique, expected in zip(cliques, asked):
+            counts = np.zeros(expected.shape[1:])
+            np.add.at(counts, tuple(codes[:, i] for i in clique), 1)
+            gap = counts / n - expected[0]
+            errors[rounded][clique] = np.abs(gap).sum() / 2
+            for axis, i in enumerate(clique):
+                others = tuple(a for a in range(len(clique)) if a != axis)
+                single = np.abs(gap.sum(axis=others)).sum() / 2
+                errors[rounded][(i,)] = single
+        free = np.bincount(codes[:, 8], minlength=5)
+        assert (np.ptp(free) == 0) == rounded
+    singles = [(i,) for i in range(8)]
+    assert max(errors[True][s] for s in singles) < 0.005
+    for clique, error in errors[True].items():
+        assert error < 0.7 * errors[False][clique], clique
+
+
+def test_rows_of_a_rounded_sample_have_the_fields_probabilities():
+    rng = np.random.default_rng(6)
+    cliques = SHAPES["cycle"]
+    tables = random_tables(cliques, SIZES, rng, spread=1.0)
+    plan = EliminationPlan(cliques, SIZES)
+    _, tape = plan.forward(tables)
+    random_state, n = np.random.RandomState(0), 4000
+    codes = [plan.sample(tape, 3, random_state, rounded=True)[0] for _ in range(n)]
+    expected = joint(cliques, SIZES, [t[0] for t in tables])
+    expected = n * expected / expected.sum()
+    observed = np.zeros(SIZES)
+    np.add.at(observed, tuple(np.transpose(codes)), 1)
+    chi_square = ((observed - expected) ** 2 / expected).sum()
+    n_cells = expected.size
+    assert chi_square < n_cells + 5 * np.sqrt(2 * n_cells)
+
+
+def test_rounding_makes_no_impossible_row():
+    table = np.array([[1.0, 0.0], [0.0, 1e-12]])
+    plan = EliminationPlan([(0, 1), (1, 2)], (2, 2, 2))
+    _, tape = plan.forward([table[None], np.eye(2)[None]])
+    codes = plan.sample(tape, 1000, np.random.RandomState(0), rounded=True)
+    assert np.all(codes == codes[:, :1])

@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model import _psgd as psgd
-from skprivbn.graphical_model._psgd import PSGDOptions, private_gradient_descent
+from skprivbn.graphical_model._psgd import private_gradient_descent
 from skprivbn.graphical_model._tables import TableLayout
 
 SIZES = [2, 3]
@@ -24,8 +24,8 @@ def gradients(codes, persons, monkeypatch, clip, n_steps=3):
         return np.rint(sigma * np.cos(np.arange(len(total)))).astype(np.int64)
 
     monkeypatch.setattr(psgd, "add_discrete_gaussian", spy)
-    options = PSGDOptions(sampling_rate=1.0, n_steps=n_steps, clip=clip)
-    private_gradient_descent(codes, LAYOUT, 2.0, 1e-5, options, persons=persons)
+    options = {"sampling_rate": 1.0, "n_steps": n_steps, "clip": clip}
+    private_gradient_descent(codes, LAYOUT, 2.0, 1e-5, persons=persons, **options)
     return np.array(seen)
 
 
@@ -57,7 +57,7 @@ def test_no_rows_are_noise_only(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:this is the second fit")
 def test_there_are_no_tables_not_even_those_of_an_earlier_fit():
-    learner = DPCGMLearner("chain", states=SIZES, delta=1e-5, max_iter=2).fit(CODES)
+    learner = DPCGMLearner("chain", states=SIZES, delta=1e-5).fit(CODES)
     assert hasattr(learner, "noisy_tables_")
     learner.set_params(method="psgd").fit(CODES)
     assert vars(learner).keys() == vars(clone(learner).fit(CODES)).keys()
@@ -75,7 +75,7 @@ def test_persons_in_the_estimator():
         epsilon=8.0,
         delta=1e-5,
         contribution="normalize",
-        psgd_params={"n_steps": 60},
+        method_params={"n_steps": 60},
     ).fit(np.repeat(X, 2, axis=0), individual=np.repeat(np.arange(1000), 2))
     assert model.score(X) > -3 * np.log(2) + 0.3
     with pytest.raises(ValueError, match="individual="):

@@ -150,7 +150,11 @@ def persons(estimator, claim=1.0, width=1, adaptive=False):
 
 
 def field(cliques="chain", width=1, **options):
-    options = {"states": [2] * width, "method": "naive", "max_iter": 1} | options
+    options = {
+        "states": [2] * width,
+        "method": "naive",
+        "method_params": {"max_iter": 1},
+    } | options
     return DPCGMLearner(cliques, **options)
 
 
@@ -219,7 +223,7 @@ def ones(model, X, y):
 
 def search(learner, scoring=ones, **options):
     options = {"epsilon": 1.0, "cv": Marked(), "refit": False} | options
-    grid = {"regularization": [1e-4]}
+    grid = {"method_params": [{"regularization": 1e-4}]}
     return PrivateSearchCV(learner, grid, (-1.0, 1.0), scoring=scoring, **options)
 
 
@@ -285,7 +289,9 @@ def one_of_two(model, X, y):
 def choice_of_persons():
     """Only the winner is told; all others' rows are for neither."""
     estimator, worlds = search_of_persons(method="report_noisy_max", scoring=one_of_two)
-    estimator.set_params(param_grid={"regularization": [1e-4, 1e-3]})
+    estimator.set_params(
+        param_grid={"method_params": [{"regularization": r} for r in (1e-4, 1e-3)]}
+    )
     return Fits(estimator, worlds, lambda model: [model.best_index_])
 
 
@@ -294,7 +300,9 @@ def random_trials_of_persons():
     estimator, worlds = search_of_persons(
         method="random_trials", scoring=one_of_two, epsilon=0.5, cv=0.9
     )
-    estimator.set_params(param_grid={"regularization": [1e-4, 1e-3]})
+    estimator.set_params(
+        param_grid={"method_params": [{"regularization": r} for r in (1e-4, 1e-3)]}
+    )
     few = [
         (X[len(SCORED) - 3 :], _from(beside, len(SCORED) - 3)) for X, beside in worlds
     ]
@@ -457,7 +465,7 @@ AUDITS = {
         field(
             method="psgd",
             # all rows in the batch, and a gradient that is clipped
-            psgd_params={"sampling_rate": 1.0, "n_steps": 1, "clip": 0.5},
+            method_params={"sampling_rate": 1.0, "n_steps": 1, "clip": 0.5},
         ),
         3.0,
         delta=1e-3,
@@ -466,7 +474,11 @@ AUDITS = {
         field(contribution="normalize"), n_own=N_OWN, who=True
     ),
     "field, persons clipped": tables(
-        field(contribution="clip", max_records=4), n_own=N_OWN, who=True
+        field(
+            contribution={"kind": "clip", "max_records": 4},
+        ),
+        n_own=N_OWN,
+        who=True,
     ),
     "field, strange row": Audit(
         lambda: Attack(field(epsilon=1.0), one_more(ZEROS, [7])),

@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skprivbn.exceptions import BudgetExceededError
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import (
     PrivacyAccountant,
     PrivacyCost,
@@ -244,3 +246,62 @@ def test_representations_show_spent_and_left_and_escape():
     page = accountant._repr_html_()
     assert "&lt;table&gt;" in page and "<table>" in page
     assert "0.75" in page
+
+
+def test_the_first_spend_says_what_the_accountant_counts():
+    accountant = PrivacyAccountant(1.0)
+    cost = accountant.spend(0.1, unit="rows")
+    assert cost == (0.1, 0.0)
+    assert cost.unit == "rows"
+    accountant.spend(0.1)  # of whatever the accountant counts
+    with pytest.raises(BudgetExceededError, match="m epsilon for individuals"):
+        accountant.spend(0.1, unit="individuals", what="a mixture")
+    with pytest.raises(BudgetExceededError, match="2 epsilon for values"):
+        accountant.check(0.1, unit="values")
+    assert len(accountant.history) == 2
+    accountant.spend(0.8, unit="rows")
+
+
+@pytest.mark.parametrize("unit", ["rows", "individuals", "values"])
+def test_a_declared_unit_refuses_all_others(unit):
+    accountant = PrivacyAccountant(1.0, unit=unit)
+    for other in {"rows", "individuals", "values"} - {unit}:
+        with pytest.raises(BudgetExceededError, match=f"counts epsilon for {unit}"):
+            accountant.spend(0.1, unit=other)
+    assert accountant.spend(1.0, unit=unit).unit == unit
+    assert f"for {unit}:" in repr(accountant)
+    with pytest.raises(ValueError, match="unit must be"):
+        PrivacyAccountant(1.0, unit="people")
+
+
+def test_the_unit_is_kept_on_disk_and_files_without_one_are_read(tmp_path):
+    path = tmp_path / "budget.json"
+    PrivacyAccountant(1.0, budget_file=path).spend(0.1, unit="individuals")
+    with pytest.raises(BudgetExceededError, match="for individuals"):
+        PrivacyAccountant(1.0, budget_file=path).spend(0.1, unit="rows")
+    path.write_text(path.read_text().replace('"unit": "individuals"', '"unit": null'))
+    PrivacyAccountant(1.0, budget_file=path).spend(0.1, unit="rows")
+
+
+def test_costs_keep_their_unit_in_copies():
+    cost = PrivacyCost(1.0, 1e-6, "individuals")
+    for same in (pickle.loads(pickle.dumps(cost)), copy.deepcopy(cost)):
+        assert same == cost == (1.0, 1e-6)
+        assert same.unit == "individuals"
+    assert repr(cost) == "PrivacyCost(epsilon=1.0, delta=1e-06, unit='individuals')"
+
+
+def test_fits_charge_for_whom_their_noise_hides():
+    X, person = np.linspace(-1, 1, 60)[:, None], np.arange(60) // 3
+    accountant = PrivacyAccountant(3.0)
+    scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-1, 1), accountant=accountant)
+    assert scaler.fit(X, individual=person).privacy_spent_.unit == "individuals"
+    # refused before a row is touched: nothing is spent
+    with pytest.raises(BudgetExceededError, match="fit with individual="):
+        scaler.fit(X)
+    assert accountant.spent().epsilon == 1.0
+    columns = DPCGMLearner(
+        [(0, 1)], states=[2, 2], epsilon=1.0, parties={"a": [0], "b": [1]}
+    )
+    columns.fit((X > [[0.0, 0.5]]).astype(int))
+    assert columns.privacy_spent_.unit == "values"

@@ -182,7 +182,9 @@ def test_no_private_estimator_exceeds_its_claim(estimator, n_trials, row, delta)
 def test_no_random_field_exceeds_its_claim():
     rows = np.zeros((10, 2), dtype=int)
     found = audit_estimator(
-        DPCGMLearner("chain", states=[2, 2], epsilon=1.0, max_iter=50),
+        DPCGMLearner(
+            "chain", states=[2, 2], epsilon=1.0, method_params={"max_iter": 50}
+        ),
         rows,
         np.append(rows, [[1, 1]], axis=0),
         statistic=lambda model: np.concatenate(

@@ -339,7 +339,7 @@ def search_by_groups(cv):
     """Return a search with folds by groups, whose fits are charged."""
     return PrivateSearchCV(
         field(epsilon=0.25, accountant=PrivacyAccountant(epsilon=20.0)),
-        {"regularization": [1e-4]},
+        {"method_params": [{"regularization": 1e-4}]},
         (-3.0, 0.0),
         cv=cv,
         refit=False,

@@ -279,7 +279,7 @@ STATES = {"epsilon": EPSILON, "states": {"x0": ["a", "b"], "x1": [0, 1, 2]}}
 LABELS = {
     **{
         f"field, {cliques}, {method}": DPCGMLearner(
-            cliques, method=method, max_iter=5, **STATES
+            cliques, method=method, method_params={"max_iter": 5}, **STATES
         )
         for cliques, method in (
             ("chain", "naive"),
@@ -294,14 +294,18 @@ LABELS = {
         method="psgd",
         delta=1e-6,
         # all rows in every batch: coins could not be thrown again
-        psgd_params={"sampling_rate": 1.0, "n_steps": 3},
+        method_params={"sampling_rate": 1.0, "n_steps": 3},
         **STATES,
     ),
-    "field, skip": DPCGMLearner("aim", max_iter=5, missing="skip", **STATES),
-    "field, Gaussian noise": DPCGMLearner("mst", max_iter=5, delta=1e-6, **STATES),
+    "field, skip": DPCGMLearner(
+        "aim", method_params={"max_iter": 5}, missing="skip", **STATES
+    ),
+    "field, Gaussian noise": DPCGMLearner(
+        "mst", method_params={"max_iter": 5}, delta=1e-6, **STATES
+    ),
     "field, bins": DPCGMLearner(
         "chain",
-        max_iter=5,
+        method_params={"max_iter": 5},
         epsilon=EPSILON,
         states={"x0": ["a", "b"]},
         bins={"x1": [0, 1, 2, 3]},
@@ -393,7 +397,8 @@ def test_rows_of_a_person_with_labels(name):
 def test_columns_of_several_holders(options):
     """A record has other values, at both holders; their number is known."""
     estimator = DPCGMLearner(
-        parties={"clinic": [0], "lab": [1]}, **{"max_iter": 5, **STATES, **options}
+        parties={"clinic": [0], "lab": [1]},
+        **{"method_params": {"max_iter": 5}, **STATES, **options},
     )
     more = [
         (objects([record, *CASES[1:]]), {})
@@ -489,7 +494,9 @@ def test_a_description_hides_a_person_with_many_rows():
     "weight", [np.nan, np.inf, -np.inf, -1, 2.5, 1e30, None, pd.NA, "x"]
 )
 def test_weights(weight):
-    estimator = DPCGMLearner("chain", max_weight=3, max_iter=5, **STATES)
+    estimator = DPCGMLearner(
+        "chain", contribution={"max_weight": 3}, method_params={"max_iter": 5}, **STATES
+    )
     more = np.append(np.ones(6), weight)
     assert_alike(
         estimator,
@@ -504,7 +511,10 @@ def test_searches(method, fold):
     """Scores and fits together, by a person who is in one of both."""
     estimator = search(
         field(width=2, contribution="normalize", epsilon=0.25), method=method
-    ).set_params(scoring=None, param_grid={"regularization": [1e-4, 1e-2]})
+    ).set_params(
+        scoring=None,
+        param_grid={"method_params": [{"regularization": r} for r in (1e-4, 1e-2)]},
+    )
     rows = np.repeat([[0.0, 0.0], [0.0, 1.0]], 10, axis=0)
     first = {"individual": np.arange(20)}
     more = [

@@ -74,7 +74,9 @@ OF_NUMBERS = {
 }
 OF_LABELS = {
     **{
-        f"DPCGMLearner, {cliques}": DPCGMLearner(cliques, max_iter=3, **STATES)
+        f"DPCGMLearner, {cliques}": DPCGMLearner(
+            cliques, method_params={"max_iter": 3}, **STATES
+        )
         for cliques in ("chain", "mst")
     },
     "DPCGMLearner, psgd": DPCGMLearner(
@@ -82,17 +84,19 @@ OF_LABELS = {
         method="psgd",
         delta=1e-6,
         # all rows in every batch: coins could not be thrown again
-        psgd_params={"sampling_rate": 1.0, "n_steps": 2, "clip": 0.5},
+        method_params={"sampling_rate": 1.0, "n_steps": 2, "clip": 0.5},
         **STATES,
     ),
-    "DPCGMLearner, skip": DPCGMLearner("chain", missing="skip", max_iter=3, **STATES),
+    "DPCGMLearner, skip": DPCGMLearner(
+        "chain", missing="skip", method_params={"max_iter": 3}, **STATES
+    ),
     "FederatedBayesianNetwork": FederatedBayesianNetwork(max_parents=1, **STATES),
     "FederatedSimpleImputer, labels": FederatedSimpleImputer(
         strategy="most_frequent", categories=[["a", "b"], [0, 1, 2]], epsilon=1.0
     ),
     # rows with a 1 at the end are scored, all others learnt from
     "PrivateSearchCV": search(
-        DPCGMLearner("chain", max_iter=3, **STATES), scoring=None
+        DPCGMLearner("chain", method_params={"max_iter": 3}, **STATES), scoring=None
     ).set_params(score_bounds=(-9.0, 0.0)),
     "describe, labels": Description(1.0, states={"x0": ["a", "b"], "x1": [0, 1, 2]}),
 }
@@ -277,7 +281,7 @@ def test_rows_of_labels(name, others):
 @pytest.mark.parametrize("others", LABELS_BESIDE)
 def test_rows_of_labels_that_choose_tables(others):
     """Here how far tables are from a model is told with noise: no sum over rows."""
-    estimator = DPCGMLearner("aim", max_iter=3, **STATES)
+    estimator = DPCGMLearner("aim", method_params={"max_iter": 3}, **STATES)
     for row in LABELS.values():
         rows = LABELS_BESIDE[others]
         worlds = [(table_of(rows), {}), (table_of([*rows, row]), {})]

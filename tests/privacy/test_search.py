@@ -507,3 +507,23 @@ def test_verbose_counts_the_fits(X, n_jobs, capsys, tmp_path):
     assert lines[-1].startswith("[PrivateSearchCV] 6 fits, ")
     make_search(**options).fit(X)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({"cv": 3}, 1.0 + 6.0 + 1.0),
+        ({"cv": 0.3, "refit": False}, 1.0 + 2.0),
+        ({"method": "random_trials"}, 2.0 + 1.0),
+    ],
+)
+def test_a_search_that_costs_more_than_it_may_is_refused_before_it_begins(
+    X, options, total
+):
+    accountant = PrivacyAccountant(epsilon=20.0)
+    options |= {"accountant": accountant}
+    with pytest.raises(BudgetExceededError, match=f"cost epsilon={total:g}, more than"):
+        make_search(total_epsilon=total - 0.01, **options).fit(X)
+    assert accountant.history == ()
+    search = make_search(total_epsilon=total, **options).fit(X)
+    assert search.privacy_spent_.epsilon == pytest.approx(total)

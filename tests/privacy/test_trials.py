@@ -116,8 +116,8 @@ def test_parties_would_see_the_trials():
 
 def field_search(**options):
     return PrivateSearchCV(
-        DPCGMLearner("chain", **options),
-        {"regularization": [1e-4]},
+        DPCGMLearner("chain", method="naive", **options),
+        {"method_params": [{"regularization": 1e-4}]},
         (-6.0, 0.0),
         method="random_trials",
     )

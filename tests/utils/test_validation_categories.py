@@ -128,7 +128,7 @@ def test_private_tables_take_categories_to_be_public(frame):
 
 def test_one_missing_entry_makes_objects_of_booleans():
     """So that a column declares its states tells that nobody lacks one."""
-    learner = DPCGMLearner(epsilon=1.0, cliques=[(0,)], max_iter=5)
+    learner = DPCGMLearner(epsilon=1.0, cliques=[(0,)], method_params={"max_iter": 5})
     flags = pd.DataFrame({"flag": [True, False] * 10})
     with pytest.warns(PrivacyLeakWarning, match="which columns hold booleans"):
         learner.fit(flags)

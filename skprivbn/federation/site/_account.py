@@ -191,7 +191,9 @@ class Account:
         noise, what = self._noise, self._question.agreement.protocol
         spends = _spends(self._state.charges(name, "noisy", self._mine[1]))
         PrivacyAccountant(*dataset.budget).check(
-            noise.epsilon, noise.delta, noise.rho, what, besides=spends
+            *(noise.epsilon, noise.delta, noise.rho, what),
+            besides=spends,
+            unit=self._question.terms.protects,
         )
 
     def _exact_charges(self):
@@ -321,4 +323,4 @@ def _identify(dataset):
 
 
 def _spends(charges):
-    return [Spend(*(c[n] for n in (*_COST, "what", "at"))) for c in charges]
+    return [Spend(*(c[n] for n in (*_COST, "what", "at", "unit"))) for c in charges]

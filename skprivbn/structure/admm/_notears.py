@@ -16,6 +16,7 @@ from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._continuous import (
     ContinuousNetworkMixin,
@@ -285,6 +286,8 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -433,6 +436,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         release = NetworkMomentsTerms(**noise_terms(self, partition))
         found = self._run_charged(partition, network_moments, release, "moments")
         moments = read_noisy(found, release, partition.n_parties)
+        report_moments(self, moments, release, partition.n_parties)
         terms = replace(terms, rho2=terms.rho2 * partition.n_parties)
         found = run_locally(moments, terms)
         self._keep_rounds(found, terms)

@@ -22,6 +22,7 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import Moments, keep_predictions, score_rows
 from skprivbn.programs._columns import add_column_scores, same_number_of_records
 from skprivbn.programs._moments import read_moments
+from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._basis import BASES, basis_features
 from skprivbn.structure._continuous import (
     ContinuousNetworkMixin,
@@ -149,6 +150,8 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -302,7 +305,9 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         terms = NetworkMomentsTerms(**noise_terms(self, partition))
         found = self._run_charged(partition, network_moments, terms, "moments")
         self.n_iter_ = 1
-        return read_noisy(found, terms, partition.n_parties)
+        known = read_noisy(found, terms, partition.n_parties)
+        report_moments(self, known, terms, partition.n_parties)
+        return known
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""

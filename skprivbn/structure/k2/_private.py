@@ -1,6 +1,8 @@
 """K2 on columns that different parties hold and do not show."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Self
 
@@ -22,7 +24,13 @@ from skprivbn.federation._ledger import Release
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, UncountedFitsMixin, charge
+from skprivbn.privacy._noise_report import noisy_number, report_noise
+from skprivbn.privacy._options import (
+    PRIVACY_CONSTRAINTS,
+    UncountedFitsMixin,
+    charge,
+    delta_of,
+)
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._columns import (
     CountBackend,
@@ -136,6 +144,8 @@ class PrivateK2StructureLearner(
         Every message, and who learnt what.
     privacy_spent_ : PrivacyCost
         Only with `epsilon`: what structure and tables cost together.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -274,16 +284,18 @@ class PrivateK2StructureLearner(
             )
         if self.max_parents > 0:
             warn_of_column_order(self.ordering, partition.feature_names)
-        spent = charge(self, "network", rho=noise and noise.rho)
+        spent = charge(self, "network", rho=noise and noise.rho, unit=terms.protects)
         with partition.federate(private_k2, terms) as federation:
             result = federation.run(turn=progress.step)
-        for name in ("network_", "privacy_spent_"):
+        for name in ("network_", "privacy_spent_", "noise_report_"):
             vars(self).pop(name, None)  # those of a fit before
         if spent is not None:
             self.privacy_spent_ = spent
         self.n_samples_ = result["n_samples"]
         self.ledger_ = federation.ledger
         self._describe(partition, federation.terms, noise, result["n_hash_calls"])
+        if noise is not None:
+            self._report_noise(partition, terms, noise, result["counts"])
         names = partition.feature_names
         parents = dict(enumerate(result["parents"]))
         self._set_structure(names, parents, terms.ordering)
@@ -322,8 +334,30 @@ class PrivateK2StructureLearner(
             fit_parameters=self.fit_parameters,
             min_cell_count=self.min_cell_count,
             epsilon=self.epsilon,
-            delta=self.delta,
+            delta=delta_of(self),
             min_honest=self.min_honest,
+        )
+
+    def _report_noise(self, partition, terms, noise, counts):
+        part = noise.tables or noise.choices or noise.margins
+        std = getattr(part, "std", math.nan)
+
+        def std_with(delta):
+            changed = replace(terms, delta=delta)
+            return changed.noise(noise.n_columns, noise.n_parties).tables.std
+
+        numbers = [
+            noisy_number(f"mean cell of {name!r}", self.n_samples_ / table.size, std)
+            for name, table in zip(partition.feature_names, counts)
+        ]
+        report_noise(
+            self,
+            part,
+            terms.protects,
+            std,
+            numbers,
+            n_rows=self.n_samples_,
+            std_with=std_with if noise.tables else None,
         )
 
     def _describe(self, partition, terms, noise, calls):

@@ -1,6 +1,7 @@
 """Networks of discrete and continuous columns, from rows of several parties."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Literal
 
@@ -17,9 +18,12 @@ from skprivbn.bayesian_network import (
 )
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation import declare_noise
+from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import gap_rule, release_tables
-from skprivbn.graphical_model._searches import ask
+from skprivbn.graphical_model._searches import Released, ask
+from skprivbn.graphical_model._tables import TableLayout
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.structure._learnt import DiscreteNetworkMixin
@@ -216,6 +220,8 @@ class FederatedBayesianNetwork(
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -421,18 +427,40 @@ class FederatedBayesianNetwork(
         noise = terms.noise(len(names), partition.n_parties)
         self._check_noise_fits(noise)
         what = "contingency tables of all rows"
-        spent = charge(self, what, noise)
+        spent = charge(self, what, noise, unit=terms.protects)
         with self._federate(partition, release_tables, terms) as federation:
             federation.run()
             (counts,) = federation.released
         declare_noise(federation.ledger, noise, what, terms.protects)
         self.ledger_, self.privacy_spent_ = federation.ledger, spent
         tables = read_tables(counts, terms, noise)
+        self._report_noise(counts, terms, noise, partition.n_parties)
         steps = learning_from(
             self._terms(names, terms.states, [], options), tables, tables.n_samples
         )
         found = ask(steps, lambda question: tables.count(question.asked))
         return found | {"states": terms.states, "n_samples": tables.n_samples}
+
+    def _report_noise(self, counts, terms, noise, n_parties):
+        search = terms.search
+        layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
+        released = Released.from_counts(layout, counts, search.record, noise).tables
+
+        def std_with(delta):
+            changed = replace(terms, delta=delta)
+            return search.cell_std(changed.noise(len(terms.nodes), n_parties))
+
+        numbers, warnings = noise_on_tables(released, terms.nodes)
+        report_noise(
+            self,
+            noise,
+            terms.protects,
+            search.cell_std(noise),
+            numbers,
+            warnings,
+            n_rows=released.n_records(),
+            std_with=std_with,
+        )
 
     def _terms(self, names, states, continuous, options):
         known, rules = options["known"], options["rules"]

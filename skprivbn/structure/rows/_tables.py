@@ -13,6 +13,7 @@ from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._searches import ask
 from skprivbn.graphical_model._states import public_states
 from skprivbn.graphical_model._tables import Contribution, TableLayout
+from skprivbn.privacy._options import delta_of
 
 #: cells of one table
 MAX_CELLS = 1 << 16
@@ -294,7 +295,7 @@ def noisy_terms(estimator, partition, names, known, has_individuals):
         contribution=Contribution("normalize" if has_individuals else "record"),
         missing=gap_rule(estimator),
         epsilon=estimator.epsilon,
-        delta=estimator.delta,
+        delta=delta_of(estimator),
         min_honest=estimator.min_honest,
         cliques=cliques,
         ties=list(range(len(cliques))),

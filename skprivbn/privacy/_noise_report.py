@@ -1,0 +1,182 @@
+"""How much of a private result is noise, in words and numbers that cost no privacy.
+
+Everything here is computed of noisy numbers and public scales: post-processing.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from skprivbn.privacy._composition import public_delta
+from skprivbn.privacy._options import delta_of
+from skprivbn.utils import import_optional, warn_user
+
+#: noise that is worth a word: as a share of what it was added to, in the middle
+_MUCH = 0.1
+#: what a delta has to leave of the noise to be worth a word
+_WORTH = 2 / 3
+
+
+class NoisyNumber(NamedTuple):
+    """A number that was released, or follows from such, and its noise.
+
+    Attributes
+    ----------
+    what : str
+        In plain words.
+    value : float
+        As released, with noise.
+    std : float
+        Standard deviation of the noise on it.
+    share : float
+        The same as a share of what it was added to: of the value, or of a standard
+        deviation of the rows where the value's own size says nothing.
+    """
+
+    what: str
+    value: float
+    std: float
+    share: float
+
+
+def noisy_number(what: str, value: float, std: float, scale: float | None = None):
+    """Return a number with its noise, as a share of a scale (default: its size)."""
+    scale = abs(value) if scale is None else scale
+    share = float(std / scale) if scale > 0 else math.inf
+    return NoisyNumber(what, float(value), float(std), share)
+
+
+@dataclass(frozen=True)
+class NoiseReport:
+    """What the noise of a private fit does to its result.
+
+    The attribute ``noise_report_`` of every estimator that was fitted with `epsilon`.
+    Of noisy numbers and public scales alone: it costs no privacy.
+
+    Parameters
+    ----------
+    kind : {"laplace", "gaussian", "gumbel"}
+        Distribution of the noise.
+    epsilon, delta : float
+        What the noise guarantees.
+    protects : {"rows", "individuals", "values"}
+        Whom it hides: a row, all rows of a person, or the values of one record.
+    std : float
+        Standard deviation of the noise on a sum, in rows: what one row adds is at most
+        1. NaN where no sums are released.
+    numbers : tuple of NoisyNumber
+        What was released, or follows from it, with its noise.
+    suggested_delta : float or None
+        A delta that would help, if the noise is Laplace noise.
+    delta_share : float or None
+        What it would leave of the noise.
+    warnings : tuple of str
+        What the fit has warned of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.preprocessing import FederatedStandardScaler
+    >>> X = np.random.default_rng(0).normal(size=(5000, 1))
+    >>> scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-5, 5)).fit(X)
+    >>> report = scaler.noise_report_
+    >>> [number.what for number in report.numbers]
+    ['number of rows', "mean of 'x0'", "variance of 'x0'"]
+    >>> round(report.std, 2)
+    4.24
+    """
+
+    kind: str
+    epsilon: float
+    delta: float
+    protects: str
+    std: float
+    numbers: tuple[NoisyNumber, ...] = ()
+    suggested_delta: float | None = None
+    delta_share: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Median of the shares of the numbers, NaN without any."""
+        shares = [number.share for number in self.numbers]
+        return float(np.median(shares)) if shares else math.nan
+
+    def to_frame(self) -> Any:
+        """Return the numbers as a DataFrame: `what`, `value`, `std` and `share`."""
+        pandas = import_optional("pandas", "to_frame")
+        return pandas.DataFrame(list(self.numbers), columns=NoisyNumber._fields)
+
+    def __repr__(self):
+        guarantee = f"epsilon={self.epsilon:g}"
+        guarantee += f", delta={self.delta:g}" if self.delta else ""
+        lines = [f"{self.kind.capitalize()} noise, {guarantee}, hides {self.protects}"]
+        width = max((len(number.what) for number in self.numbers), default=0)
+        lines += [
+            f"  {n.what:<{width}}  {n.value:12,.4g}  +- {n.std:.3g} ({n.share:.1%})"
+            for n in self.numbers
+        ]
+        return "\n".join([*lines, *self.warnings])
+
+
+def report_noise(
+    estimator: Any,
+    noise: Any,
+    protects: str,
+    std: float,
+    numbers: Iterable[NoisyNumber] = (),
+    warnings: Iterable[str] = (),
+    *,
+    n_rows: float = math.nan,
+    std_with: Callable[[float], float] | None = None,
+) -> None:
+    """Set ``noise_report_`` of an estimator, and warn of what it has to warn of.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted, with `epsilon`.
+    noise : CountMechanism, DistributedNoise or ChoiceNoise
+        Says of which kind it is; the guarantee is the estimator's.
+    protects : {"rows", "individuals", "values"}
+    std : float
+        Standard deviation of the noise on a sum, in rows.
+    numbers : iterable of NoisyNumber
+    warnings : iterable of str
+        Of noisy numbers and public scales.
+    n_rows : float
+        Noisy, or public, number of rows.
+    std_with : callable, default=None
+        From a delta to the standard deviation that the noise would have with it.
+    """
+    numbers, said, delta, share = tuple(numbers), list(warnings), None, None
+    if delta_of(estimator) == 0 and std_with is not None and std > 0:
+        delta = public_delta(1 if math.isnan(n_rows) else max(n_rows, 1))
+        share = std_with(delta) / std
+    report = NoiseReport(
+        noise.kind,
+        float(estimator.epsilon),
+        float(delta_of(estimator)),
+        protects,
+        float(std),
+        numbers,
+        delta,
+        share,
+    )
+    if share is not None and share <= _WORTH and report.share >= _MUCH:
+        said.append(f"delta={delta:g} would cut the noise to {_in_words(share)}")
+    for words in said:
+        warn_user(words)
+    estimator.noise_report_ = replace(report, warnings=tuple(said))
+
+
+def _in_words(share):
+    """Return a share below one as people say it."""
+    words = {2: "half", 3: "a third", 4: "a quarter", 5: "a fifth", 10: "a tenth"}
+    nearest = min(words, key=lambda n: abs(math.log(share * n)))
+    if abs(math.log(share * nearest)) < 0.12:
+        return words[nearest]
+    return f"{share:.0%}"
