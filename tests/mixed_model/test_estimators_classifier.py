@@ -440,9 +440,8 @@ def test_clusters_of_one_party_are_in_no_table():
             if entry.operation == "log-likelihoods, gradient and Hessians"
             and entry.receiver == "coordinator"
         ][0]
-    # ten clusters less, of 25 nodes, 2 derivatives and 4 products, of 14 bytes each,
-    # but the information on 5 parameters that is missing of them
-    assert sizes["shared"] - sizes["alone"] == (10 * (25 + 2 + 4) - 15) * 14
+    # ten clusters less, of 25 nodes, 2 derivatives and 4 products, of 14 bytes each
+    assert sizes["shared"] - sizes["alone"] == 10 * (25 + 2 + 4) * 14
 
 
 def test_a_table_of_one_row_would_give_the_row_away():
