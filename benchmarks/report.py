@@ -180,6 +180,10 @@ SECTIONS = {
         "Pairs of fits that differ by one patient, three hospitals of 400; "
         "`study_pairs_of_fits.py` says what the columns are.",
     ),
+    "source_files": Section(
+        "Files of a million rows and ten columns, as sites read them",
+        "Processor seconds on a loaded machine, one run, and peaks of resident memory.",
+    ),
     "flare": Section(
         "NVIDIA FLARE against one process",
         "Elapsed seconds.",

@@ -64,6 +64,8 @@ class PartyError(RuntimeError):
         Public reason, one of :data:`REASONS`.
     columns : tuple of str, default=()
         Columns that the reason is about, by the names that the site declares.
+    words : str, default=""
+        What a person at the site wrote to the researcher.
     """
 
     REASONS = {
@@ -138,11 +140,16 @@ class PartyError(RuntimeError):
     }
 
     def __init__(
-        self, party: str, operation: str, code: str, columns: tuple[str, ...] = ()
+        self,
+        party: str,
+        operation: str,
+        code: str,
+        columns: tuple[str, ...] = (),
+        words: str = "",
     ) -> None:
         self.party, self.operation, self.code = party, operation, code
-        self.columns = columns
-        super().__init__(party, operation, code, columns)
+        self.columns, self.words = columns, words
+        super().__init__(party, operation, code, columns, words)
 
     def __str__(self):
         reason, names = self.REASONS.get(self.code, self.code), list(self.columns)
@@ -150,4 +157,6 @@ class PartyError(RuntimeError):
             reason = f"columns {names} {self.REASONS_OF_COLUMNS[self.code]}"
         elif names:
             reason = f"{reason}; columns {names}"
+        if self.words:
+            reason = f"{reason}. They write: {self.words}"
         return f"party {self.party!r} did not complete {self.operation!r}: {reason}"

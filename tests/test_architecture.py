@@ -45,7 +45,8 @@ CIPHER_LIBRARIES = {
     "phe",
     "tenseal",
 }
-OPTIONAL = {"matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars", "pyarrow"}
+OPTIONAL = {"flask", "matplotlib", "networkx", "nvflare", "pandas", "pgmpy", "polars"}
+OPTIONAL |= {"pyarrow", "werkzeug"}
 # Instantiated by FLARE, by class path, in processes that have nvflare.
 ENGINE = PACKAGE / "federation" / "flare" / "engine.py"
 SEEDABLE = {"RandomState", "check_random_state", "default_rng"}

@@ -17,10 +17,11 @@ from skprivbn.exceptions import ProtocolError
 
 __all__ = [
     "NotValidNowError",
+    "check_certificate",
     "check_voucher",
     "fingerprint",
     "name_of",
-    "valid_until",
+    "validity",
     "vouch",
 ]
 
@@ -88,11 +89,7 @@ def check_voucher(voucher, root, name, job, now, holder="site"):
         key: type(value) for key, value in voucher.items()
     } != dict.fromkeys(("certificate", "identity", "signature"), bytes):
         raise ProtocolError("malformed voucher")
-    certificate, root = _load(voucher["certificate"]), _load(root)
-    try:
-        certificate.verify_directly_issued_by(root)
-    except (ValueError, TypeError, InvalidSignature):
-        raise ProtocolError("a certificate was not issued by the root") from None
+    certificate = check_certificate(voucher["certificate"], root)
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise NotValidNowError("a certificate is not valid now")
     if _common_name(certificate) != name:
@@ -122,9 +119,30 @@ def name_of(certificate):
     return _common_name(_load(certificate))
 
 
-def valid_until(certificate):
-    """Return the time, with time zone, at which a certificate in PEM format ends."""
-    return _load(certificate).not_valid_after_utc
+def check_certificate(certificate, root):
+    """Return a certificate that the root has issued, or raise ProtocolError.
+
+    Parameters
+    ----------
+    certificate, root : bytes
+        In PEM format.
+
+    Returns
+    -------
+    certificate : cryptography.x509.Certificate
+    """
+    certificate = _load(certificate)
+    try:
+        certificate.verify_directly_issued_by(_load(root))
+    except (ValueError, TypeError, InvalidSignature):
+        raise ProtocolError("a certificate was not issued by the root") from None
+    return certificate
+
+
+def validity(certificate):
+    """Return the times, with time zone, between which a certificate in PEM is valid."""
+    certificate = _load(certificate)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
 def fingerprint(certificate):

@@ -1,11 +1,18 @@
 """``python -m skprivbn.federation``: what the owner of a startup kit runs."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 from skprivbn.crypto.certificates import name_of
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation.flare._health import (
+    look_at_certificate,
+    look_at_kit,
+    look_at_server,
+    to_json,
+)
 from skprivbn.federation.flare._policy import (
     SITE_FILE,
     check_kit,
@@ -15,7 +22,6 @@ from skprivbn.federation.flare._policy import (
 from skprivbn.federation.flare._status import (
     approvals_of,
     describe_kit,
-    describe_validity,
     list_jobs,
 )
 from skprivbn.federation.site._account import look_at_account
@@ -69,6 +75,25 @@ def main(arguments=None):
         answer = commands.add_parser(word, help=f"{word} a question that waits")
         answer.add_argument("kit", type=Path)
         answer.add_argument("question", help="its number, as pending prints it")
+        answer.add_argument(
+            "--reason", default="", help="text that the researcher reads"
+        )
+    health = commands.add_parser(
+        "health",
+        help="say as JSON whether a site or the server is well, for a monitor",
+        description="Look at certificate, policy, process, server, site file, state "
+        "and audit log; not at data. The exit code is 1 if something is not well.",
+    )
+    health.add_argument("kit", type=Path)
+    console = commands.add_parser(
+        "console",
+        help="serve a page for the steward of a site, to this machine only",
+        description="Print an address with a token. Whoever has it sees questions that "
+        "wait, budgets, the audit log, health and the site file, and may approve "
+        "or refuse. No value of the data is shown.",
+    )
+    console.add_argument("kit", type=Path)
+    console.add_argument("--port", type=int, default=0, help="any that is free if 0")
     options = parser.parse_args(arguments)
     run = {
         "site-policy": lambda: _site_policy(options.kit, options.check),
@@ -76,14 +101,22 @@ def main(arguments=None):
         "status": lambda: _say(describe_kit(options.kit)),
         "abort": lambda: _say(_abort(options.kit, options.job)),
         "pending": lambda: _say(_pending(options.kit)),
-        "approve": lambda: _answer(options.kit, options.question, "approved"),
-        "deny": lambda: _answer(options.kit, options.question, "denied"),
+        "approve": lambda: _answer(options, "approved"),
+        "deny": lambda: _answer(options, "denied"),
+        "health": lambda: _health(options.kit),
+        "console": lambda: _console(options.kit, options.port),
     }
     try:
-        return run[options.command]()
-    except (PartitionError, OSError) as error:
+        code = run[options.command]()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever reads has seen enough, such as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (PartitionError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    return code
 
 
 def _say(lines):
@@ -105,9 +138,25 @@ def _pending(kit):
     return lines or ["no question waits"]
 
 
-def _answer(kit, question, status):
-    approvals_of(kit).answer(question, status)
-    return _say([f"question {question} is {status}"])
+def _answer(options, status):
+    approvals_of(options.kit).answer(options.question, status, options.reason)
+    return _say([f"question {options.question} is {status}"])
+
+
+def _health(kit):
+    findings = look_at_kit(kit)
+    print(to_json(findings))
+    return 0 if all(finding.is_well for finding in findings) else 1
+
+
+def _console(kit, port):
+    # its framework need not be installed for the other commands
+    from skprivbn.federation.site.console import serve
+
+    if kit_kind(kit) != "client":
+        raise PartitionError(f"{kit} is the server's kit: a console is a site's")
+    serve(kit, port, lambda address: print(address, flush=True))
+    return 0
 
 
 def _audit(path, n_last):
@@ -134,12 +183,15 @@ def _site_policy(kit, check_only):
         for path in write_policy(kit):
             print(f"wrote {path}")
     problems = check_kit(kit)
-    is_valid, words = describe_validity(kit / "startup")
-    if is_valid:
-        print(words)
+    certificate = look_at_certificate(kit / "startup")
+    if certificate.is_well:
+        print(certificate.words)
     else:
-        problems.append(words)
+        problems.append(certificate.words)
     if kind == "client":
+        server = look_at_server(kit / "startup")
+        # which may be started later
+        print(server.words if server.is_well else f"note: {server.words}")
         problems += _check_site_file(kit)
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)

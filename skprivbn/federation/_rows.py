@@ -24,10 +24,15 @@ def rows_per_block(n_columns: int) -> int:
     return max(BLOCK_SIZE // max(n_columns, 1), 1)
 
 
-def open_parquet(path: str | Path) -> Any:
-    """Open a Parquet file so that no more of it is in memory than is being read."""
+def open_parquet(path: str | Path, labels: Sequence[str] = ()) -> Any:
+    """Open a Parquet file so that no more of it is in memory than is being read.
+
+    Text of the columns `labels` is read as positions in a list of different texts.
+    """
     parquet = import_optional("pyarrow.parquet", f"reading {path}")
-    return parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    return parquet.ParquetFile(
+        path, buffer_size=1 << 20, pre_buffer=False, read_dictionary=list(labels)
+    )
 
 
 class RowSource:

@@ -27,6 +27,8 @@ from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import Program
 from skprivbn.federation.runner import HostPolicy, Runner
 
+#: characters of what a person at a site writes to the researcher
+MAX_WORDS = 1000
 #: in which parties that wait for nobody may say nothing, one after the other
 MAX_IDLE_ROUNDS = 1000
 #: by which parties' results may differ, which come of products of matrices
@@ -96,7 +98,7 @@ class Coordinator(ABC):
         self.timeout, self.on_dropout = timeout, on_dropout
         self.ledger = Ledger(parties=self.roster)
         self.lost: dict[str, Any] = {}
-        self._refused_columns: dict[str, tuple[str, ...]] = {}
+        self._refusals: dict[str, tuple[tuple[str, ...], str]] = {}
         self._session = secrets.token_bytes(16)
         self._sequences = dict.fromkeys(self.roster, 0)
         #: what each party said last and has got no answer to
@@ -342,8 +344,8 @@ class Coordinator(ABC):
     def _lose(self, name, what, code):
         """Go on without a party, where that is allowed; else a PartyError."""
         if self.on_dropout != "continue":
-            columns = self._refused_columns.get(name, ())
-            raise PartyError(name, what, code, columns) from self._cause(name)
+            told = self._refusals.get(name, ())
+            raise PartyError(name, what, code, *told) from self._cause(name)
         self.lost[name] = what, code
         self._said.pop(name, None)
         self.ledger.note(f"party {name} was lost at {what} ({code})", "lost", name)
@@ -396,8 +398,11 @@ class Coordinator(ABC):
             reply = decode(message)
             if reply["ok"] is False:
                 code, columns = reply["code"], reply.get("columns", [])
-                if type(columns) is list and all(type(c) is str for c in columns):
-                    self._refused_columns[name] = tuple(columns)
+                words = reply.get("words", "")
+                if type(columns) is list and all(
+                    type(text) is str for text in [*columns, words]
+                ):
+                    self._refusals[name] = tuple(columns), _printable(words)
                 return None, code if code in PartyError.REASONS else "garbage"
             said = reply["payload"]
             if reply["ok"] is not True or not self._is_said(said):
@@ -574,3 +579,8 @@ def _is_same(one, other, rtol):
         largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
         return bool(np.all(np.abs(one[~same] - other[~same]) <= rtol * largest))
     return one == other
+
+
+def _printable(words):
+    """Return what somebody wrote without what could move a terminal's cursor."""
+    return "".join(filter(str.isprintable, words[:MAX_WORDS]))

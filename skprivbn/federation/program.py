@@ -53,14 +53,20 @@ class PartyRefusal(Exception):
     columns : iterable of int or str, default=()
         Columns that it is about, which are told: positions in X, or names of what goes
         with the rows.
+    words : str, default=""
+        What a person at the party wrote to the researcher, which is told.
     """
 
     def __init__(
-        self, code: str, why: str = "", columns: Iterable[int | str] = ()
+        self,
+        code: str,
+        why: str = "",
+        columns: Iterable[int | str] = (),
+        words: str = "",
     ) -> None:
         if code not in PartyError.REASONS:
             raise ValueError(f"{code!r} is not one of {list(PartyError.REASONS)}")
-        self.code, self.columns = code, tuple(columns)
+        self.code, self.columns, self.words = code, tuple(columns), words
         super().__init__(code)
         if why:
             self.add_note(why)

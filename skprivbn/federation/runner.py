@@ -162,6 +162,8 @@ class Runner:
             said: dict = {"ok": False, "code": code}
             if columns := self._name_columns(getattr(error, "columns", ())):
                 said["columns"] = columns
+            if words := getattr(error, "words", ""):
+                said["words"] = words
             reply = encode(said)
             # Half a session is no session: the next one starts from nothing.
             self._forget()

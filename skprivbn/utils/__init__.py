@@ -38,11 +38,13 @@ _INTERNAL = (
 )
 
 _EXTRA_OF = {
+    "flask": "console",
     "matplotlib": "plot",
     "networkx": "plot",
     "nvflare": "nvflare",
     "psutil": "nvflare",
     "pyarrow": "parquet",
+    "werkzeug": "console",
 }
 
 

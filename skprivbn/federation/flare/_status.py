@@ -1,15 +1,18 @@
 """What the owner of a kit wants to know now: who is there, what runs, what waits."""
 
 import json
-import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from skprivbn.crypto.certificates import valid_until
 from skprivbn.exceptions import PartitionError
+from skprivbn.federation.flare._health import (
+    find_process,
+    look_at_certificate,
+    look_at_server,
+)
 from skprivbn.federation.flare._patience import within
-from skprivbn.federation.flare._policy import SITE_FILE
+from skprivbn.federation.flare._policy import SITE_FILE, kit_kind
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._audit import read_audit
@@ -17,8 +20,6 @@ from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.utils import import_optional
 
-#: days before a certificate ends at which to say so
-SOON = 30
 #: seconds for the server to answer
 PATIENCE = 30.0
 
@@ -38,56 +39,15 @@ def describe_kit(kit):
     startup = kit / "startup"
     if not startup.is_dir():
         raise PartitionError(f"{kit} is not a startup kit: it has no folder startup")
-    lines = [f"skprivbn {version('skprivbn')}", describe_validity(startup)[1]]
+    lines = [f"skprivbn {version('skprivbn')}", look_at_certificate(startup).words]
     if (startup / "fed_admin.json").exists():
         return lines + _ask_server(kit)
-    lines.append(_process(kit))
+    lines.append(find_process(kit)[1])
+    if kit_kind(kit) == "client":
+        lines.append(look_at_server(startup).words)
     if (kit / "local" / SITE_FILE).exists():
         lines += _site(kit)
     return lines
-
-
-def describe_validity(startup):
-    """Tell whether the certificate of a kit is valid, and say for how long.
-
-    Parameters
-    ----------
-    startup : Path
-
-    Returns
-    -------
-    is_valid : bool
-    words : str
-    """
-    path = next(iter(sorted(startup.glob("*.crt"))), None)
-    if path is None:
-        return False, f"{startup} has no certificate: have one issued"
-    end = valid_until(path.read_bytes())
-    left = end - datetime.now(UTC)
-    if left < timedelta(0):
-        words = f"has expired on {end:%Y-%m-%d}: have it renewed"
-        return False, f"certificate {path.name} {words}"
-    advice = "" if left.days > SOON else ": have it renewed"
-    return True, f"certificate {path.name} is valid for {left.days} more days{advice}"
-
-
-def _process(kit):
-    if (number := _alive(kit / "pid.fl")) is not None:
-        return f"running as process {number}"
-    if _alive(kit / "daemon_pid.fl") is not None:
-        # FLARE's script waits some seconds before it starts, or starts again
-        return "starting: ask again in some seconds"
-    return "not running"
-
-
-def _alive(path):
-    """Return the number of the process that a file names, None if there is none."""
-    try:
-        number = int(path.read_text())
-        os.kill(number, 0)
-    except (OSError, ValueError):
-        return None
-    return number
 
 
 def _site(kit):
@@ -112,7 +72,8 @@ def approvals_of(kit):
 
 def _ask_server(kit):
     info, jobs = list_jobs(kit)
-    lines = [f"server: {info.server_info.status}"]
+    # what the engine says of the server is whether jobs run
+    lines = [f"server: running, {len(jobs)} jobs have not ended"]
     for client in info.client_info:
         heard = datetime.fromtimestamp(client.last_connect_time, UTC)
         lines.append(f"site {client.name}: heard of at {heard:%Y-%m-%d %H:%M:%S} UTC")

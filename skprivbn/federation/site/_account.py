@@ -268,6 +268,21 @@ def find_problem(state, dataset, fingerprint):
     return None
 
 
+def spent_epsilon(dataset, charges):
+    """Return what noisy charges cost together, at the delta of the budget.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    charges : iterable of dict
+
+    Returns
+    -------
+    epsilon : float
+    """
+    return total_cost(_spends(charges), dataset.budget[1]).epsilon
+
+
 def describe_spent(state, dataset):
     """Return what a dataset has spent and told, in words.
 
@@ -282,10 +297,9 @@ def describe_spent(state, dataset):
     """
     told, spent = state.told(dataset.account), "no noisy fits"
     if dataset.budget is not None:
-        epsilon, delta = dataset.budget
         noisy = state.charges(dataset.account, "noisy")
-        spends = _spends(charge for charge in noisy if charge["is_charged"])
-        spent = f"epsilon {total_cost(spends, delta).epsilon:.3g} of {epsilon:g} spent"
+        epsilon = spent_epsilon(dataset, [c for c in noisy if c["is_charged"]])
+        spent = f"epsilon {epsilon:.3g} of {dataset.budget[0]:g} spent"
     numbers = [f"{n} of version {version}" for version, (_, n) in told.items()]
     used = f"{told.get(dataset.version, (0, 0))[0]} of {dataset.exact_words} used"
     if dataset.max_exact_numbers < math.inf:

@@ -1,13 +1,20 @@
 """Questions that wait for a person at the site, where the site file wants that."""
 
 import hashlib
+import logging
+import subprocess
+import threading
 from datetime import UTC, datetime
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._wire import encode
+from skprivbn.federation.coordinator import MAX_WORDS
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._audit import SEEN_AS, describe
+from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._state import SiteState
+
+logger = logging.getLogger("skprivbn")
 
 #: where release 0.2 kept them, beside the audit log
 OLD_FILE = "skprivbn_approvals.json"
@@ -29,6 +36,7 @@ class Approvals:
 
     def __init__(self, site_file, state=None):
         self._state = state or SiteState(site_file.state)
+        self._notify = site_file.notify
         self._old = site_file.audit_log.with_name(OLD_FILE)
 
     def check(self, question, who):
@@ -44,7 +52,8 @@ class Approvals:
         self._state.import_questions(self._old)
         with self._state.transaction():
             asked = self._state.questions()
-            if number not in asked:
+            is_new = number not in asked
+            if is_new:
                 if _n_waiting(asked) >= MAX_WAITING:
                     raise PartyRefusal("denied")
                 now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -53,11 +62,15 @@ class Approvals:
                 asked[number] = words | {"status": "pending", "digest": digest}
                 self._state.set_question(number, asked[number])
         entry = asked[number]
+        if is_new and self._notify:
+            notify(self._notify, f"question {number}\n{format_record(entry)}\n")
         if entry["digest"] != digest:
             # made to have the number of one that looks better
             raise PartyRefusal("denied")
+        if entry["status"] == "pending":
+            raise PartyRefusal("pending")
         if entry["status"] != "approved":
-            raise PartyRefusal("pending" if entry["status"] == "pending" else "denied")
+            raise PartyRefusal("denied", words=entry.get("reason", ""))
 
     def use(self, question, who):
         """Take an approval: it is for one fit."""
@@ -77,7 +90,7 @@ class Approvals:
         asked = self._state.questions()
         return {n: entry for n, entry in asked.items() if entry["status"] == "pending"}
 
-    def answer(self, number, status):
+    def answer(self, number, status, reason=""):
         """Approve or deny a question.
 
         Parameters
@@ -85,13 +98,41 @@ class Approvals:
         number : str
             As :meth:`waiting` has it.
         status : {"approved", "denied"}
+        reason : str, default=""
+            Which the researcher reads.
         """
         self._state.import_questions(self._old)
         with self._state.transaction():
             asked = self._state.questions()
             if number not in asked:
                 raise PartitionError(f"no question {number!r} waits here")
-            self._state.set_question(number, asked[number] | {"status": status})
+            said = {"status": status, "reason": reason[:MAX_WORDS]}
+            self._state.set_question(number, asked[number] | said)
+
+
+def notify(command, text):
+    """Run a command of the site's choice with a text as its input; do not wait.
+
+    Parameters
+    ----------
+    command : list of str
+        Not given to a shell.
+    text : str
+    """
+
+    def run():
+        try:
+            subprocess.run(  # nosec B603: the site file names it
+                command,
+                input=text.encode(),
+                check=True,
+                timeout=60,
+                stdout=subprocess.DEVNULL,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            logger.warning("notify = %s failed: %s", command, error)
+
+    threading.Thread(target=run).start()
 
 
 def _digest(question, who):

@@ -25,10 +25,10 @@ def format_record(record):
     time = record.get("time", "").replace("T", " ").replace("+00:00", " UTC")
     lines = [f"{time}  {_headline(record)}"]
     lines += [f"    {name:<12}  {text}" for name, text in _details(record) if text]
-    return "\n".join(map(_plain, lines))
+    return "\n".join(map(plain, lines))
 
 
-def _plain(line):
+def plain(line):
     """Return a line that is one: who asks must not write lines of their own."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()

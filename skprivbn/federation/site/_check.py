@@ -33,11 +33,12 @@ def check_peers(site_file, name, servers):
         for server in sorted(servers & set(site_file.peers))
     ]
     others = sorted(set(site_file.peers) - servers - {name})
-    if len(others) + 1 < site_file.min_parties:
-        problems.append(
-            f"min_parties is {site_file.min_parties}, and peers names {others} beside "
-            f"{name}: no session has so many sites"
-        )
+    problems += [
+        f"dataset {dataset.name}: min_parties is {dataset.min_parties}, and peers "
+        f"names {others} beside {name}: no session has so many sites"
+        for dataset in site_file.datasets.values()
+        if len(others) + 1 < dataset.min_parties
+    ]
     return problems
 
 
@@ -90,17 +91,17 @@ def check_data(dataset):
     kinds = {name: kind for name, kind in dataset.columns.items() if kind != "key"}
     counts = {name: Counter() for name in kinds}
     try:
-        for numbers, cells in table.cells(columns):
-            n_rows += len(numbers)
+        for first, cells in table.blocks(columns):
+            n_rows = first + len(cells[0])
             for name, column in zip(columns, cells):
                 try:
-                    values = table.parse(name, numbers, column)
+                    values = table.parse(name, first, column)
                 except CellError as error:
                     bad.setdefault(name, str(error))
                 else:
-                    gaps[name].add(values, numbers)
+                    gaps[name].add(values, first)
                     if name in counts:
-                        counts[name].update(values[np.isfinite(values)].tolist())
+                        counts[name].update(_count(values))
                         is_grouped = type(kinds[name]) is list
                         if not is_grouped and len(counts[name]) > FEW_VALUES:
                             del counts[name]
@@ -114,9 +115,11 @@ def check_data(dataset):
         )
     notes = [
         f"dataset {dataset.name}, column {name!r}: {found.n} of {n_rows} values are "
-        f"missing or infinite, first in {table.row_word} {found.first}; most exact "
-        "fits of this column are refused"
-        + ", also after filling so few"
+        f"missing or infinite, first in {table.row_word} "
+        f"{table.row_number(found.first)}; estimators that take no gaps refuse this "
+        "column until an imputer has filled them"
+        + ", and exact fits also then: they are so few that sums with and without "
+        f"them show what they are (min_cell_count = {dataset.min_cell_count})"
         * (found.n < dataset.min_cell_count)
         for name, found in gaps.items()
         if found.n
@@ -139,16 +142,22 @@ def check_data(dataset):
     return problems, notes
 
 
+def _count(values):
+    """Return how many rows have each number."""
+    found, counts = np.unique(values[np.isfinite(values)], return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist()))
+
+
 class _Gaps:
     """Counts values of one column that are no finite numbers."""
 
     def __init__(self):
         self.n, self.first = 0, None
 
-    def add(self, values, numbers):
+    def add(self, values, first):
         gaps = values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
         if not gaps.any():
             return
         if self.first is None:
-            self.first = numbers[int(np.argmax(gaps))]
+            self.first = first + int(np.argmax(gaps))
         self.n += int(np.count_nonzero(gaps))

@@ -88,8 +88,16 @@ def _is_version(value):
     return isinstance(value, str) and re.fullmatch(r"[\w-]+", value)
 
 
+#: the command that tells people of a question that waits
+NOTIFY = [], is_list_of_text, 'a list of texts, such as ["mail", "-s", "a question"]'
+
 #: entries of a dataset that do not depend on others
 DATASET_RULES = {
+    "min_parties": (
+        None,
+        lambda value: value is None or (type(value) is int and value >= 1),
+        "an integer >= 1",
+    ),
     "min_rows": at_least(1, 20),
     "min_cell_count": at_least(0, 5),
     "max_exact_fits": at_least(0, 0),

@@ -23,7 +23,7 @@ dataset; nothing about them is read off the data::
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -31,25 +31,33 @@ from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._announced import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
+from skprivbn.federation.site._cells import Column
 from skprivbn.federation.site._entries import (
     BUDGET_RULES,
     DATASET_RULES,
+    NOTIFY,
     at_least,
     check_keys,
     find_announced,
-    is_list_of_text,
     read_entry,
     read_peers,
     read_presets,
 )
-from skprivbn.federation.site._sources import Table, find_table
+from skprivbn.federation.site._sources import find_table
+from skprivbn.federation.site._table import Table
 
-#: how the values of a column are given
-_KINDS = ("float", "int", "key")
 #: backends of this package that hide sums; a site never accepts plaintext
 _BACKENDS = ("ckks", "masking", "paillier")
 
-_SITE_KEYS = {"min_parties", "peers", "audit_log", "state", "results", "datasets"}
+_SITE_KEYS = {
+    "min_parties",
+    "peers",
+    "audit_log",
+    "state",
+    "results",
+    "notify",
+    "datasets",
+}
 #: exact fits, where the numbers that they tell are counted instead
 _ANY_NUMBER = 1 << 30
 #: folder of what was asked and spent, beside the site file
@@ -100,6 +108,8 @@ class Dataset:
         the root of the project issued a person's certificate.
     approve : {"always", "ask"}
         Whether every question has to be approved by a person at the site.
+    min_parties : int
+        Smallest roster of its studies; the site's unless the dataset has its own.
     estimators : dict of str to Announced
         Estimators that may be fitted and applied to it, by name.
     backends : dict of str to Announced
@@ -145,6 +155,7 @@ class Dataset:
     presets: dict
     researchers: list | None
     approve: str
+    min_parties: int
 
     def is_for(self, researcher):
         """Tell whether somebody, named as in a certificate, may use it."""
@@ -250,6 +261,8 @@ class SiteFile:
     results : Path or None
         Folder for predictions, which stay there. None means that none are made.
     datasets : dict of str to Dataset
+    notify : list of str
+        Command that is run when a question waits for a person; none if empty.
     """
 
     min_parties: int
@@ -257,6 +270,7 @@ class SiteFile:
     audit_log: Path
     results: Path | None
     datasets: dict
+    notify: list = field(default_factory=list)
 
     @property
     def state(self):
@@ -299,6 +313,10 @@ class SiteFile:
             name: _dataset(name, entry, path.parent, path.parent / state, accounts)
             for name, entry in datasets.items()
         }
+        datasets = {
+            name: replace(dataset, min_parties=dataset.min_parties or min_parties)
+            for name, dataset in datasets.items()
+        }
         _check_budgets(datasets.values())
         results = content.get("results")
         return cls(
@@ -307,6 +325,7 @@ class SiteFile:
             path.parent / content.get("audit_log", "skprivbn_audit.jsonl"),
             None if results is None else path.parent / results,
             datasets,
+            read_entry(content, "notify", NOTIFY, path),
         )
 
 
@@ -319,14 +338,11 @@ def _dataset(name, entry, folder, state, accounts):
             f"{where}: columns must be a table of names and what they hold, got "
             f"{columns!r}"
         )
-    for column, kind in columns.items():
-        are_labels = is_list_of_text(kind) and len(set(kind)) == len(kind) > 0
-        if kind not in _KINDS and not are_labels:
-            raise PartitionError(
-                f"{where}: column {column!r} must be one of {list(_KINDS)} or a list "
-                f'of different categories, as text such as ["0", "1"], got {kind!r} '
-                "(dates: bring them as numbers, such as days)"
-            )
+    declared = {
+        column: Column.from_entry(kind, f"{where}: column {column!r}")
+        for column, kind in columns.items()
+    }
+    columns = {name: column.kind for name, column in declared.items()}
     if "max_exact_numbers" in entry:
         n_fits = _ANY_NUMBER if entry["max_exact_numbers"] else 0
         entry = {"max_exact_fits": n_fits, **entry}
@@ -348,7 +364,8 @@ def _dataset(name, entry, folder, state, accounts):
     def is_key(column):
         return isinstance(column, str) and columns.get(column) == "key"
 
-    source = find_table(entry, columns, folder, where)
+    source = find_table(entry, declared, folder, where)
+    source.room = state
     keyed = None, lambda c: c is None or is_key(c), 'a column declared as "key"'
     return Dataset(
         name=name,

@@ -226,7 +226,7 @@ class SiteHost(Runner):
         dataset = question.dataset
         wanted = question.agreement.data["min_rows"] if question.is_exact else 1
         return HostPolicy(
-            self._site_file.min_parties,
+            dataset.min_parties,
             max(dataset.min_rows, wanted),
             dataset.allow_rows,
             dataset.max_rounds,

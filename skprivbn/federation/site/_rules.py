@@ -147,7 +147,7 @@ def known_models(question):
 
 def limits_raised(question):
     """Limits in the terms are at least the site's; all sites have the same terms."""
-    limits = question.dataset.limits | {"min_parties": question.site_file.min_parties}
+    limits = question.dataset.limits | {"min_parties": question.dataset.min_parties}
     if question.terms.raised_to(limits) is not question.terms:
         raise PartyRefusal("not-allowed")
 
@@ -168,7 +168,7 @@ def few_rounds(question):
 
 def enough_parties(question):
     """A sum over few sites is nearly one site's."""
-    if question.n_parties < question.site_file.min_parties:
+    if question.n_parties < question.dataset.min_parties:
         raise PartyRefusal("too-few-parties")
 
 

@@ -162,9 +162,9 @@ class Site:
             "rules": {},
         }
         if dataset:
-            found, min_parties = datasets[dataset], self._site_file.min_parties
+            found = datasets[dataset]
             told["columns"] = found.columns
-            told["limits"] = found.limits | {"min_parties": min_parties}
+            told["limits"] = found.limits | {"min_parties": found.min_parties}
             told["rules"] = found.rules
         return told
 

@@ -9,7 +9,6 @@ since whoever has it can try out whether a row that he guesses is among them.
 
 import json
 from base64 import b64decode, b64encode
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -151,21 +150,19 @@ class Snapshots:
 
     def _sketch_of(self, columns):
         """Return the present content of columns, None if they are no longer there."""
-        source = copy(self._dataset.source)
-        source.kinds = dict(columns)
+        source = self._dataset.source.with_columns(dict(columns))
+        kinds = {name: column.kind for name, column in source.columns.items()}
         try:
-            return self._sketch(
-                replace(self._dataset, source=source, columns=source.kinds)
-            )
+            return self._sketch(replace(self._dataset, source=source, columns=kinds))
         except PartyRefusal:
             return None
 
     def _seen_as(self):
         """Return where rows come from, and which of their columns are looked at."""
-        columns, query = self._dataset.columns, self._dataset.source.query
+        source = self._dataset.source
         return {
-            "columns": json.loads(json.dumps(list(columns.items()))),
-            "query": query,
+            "columns": json.loads(json.dumps(list(source.declared.items()))),
+            "query": source.query,
         }
 
 

@@ -1,0 +1,230 @@
+"""Whether a kit is well: its certificate, its policy, the server, the site file."""
+
+import json
+import os
+import socket
+import sqlite3
+import ssl
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from skprivbn.crypto.certificates import check_certificate, name_of, validity
+from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.federation.flare._policy import SITE_FILE, check_kit, kit_kind
+from skprivbn.federation.site._approvals import Approvals
+from skprivbn.federation.site._audit import read_audit
+from skprivbn.federation.site._check import check_peers, check_state
+from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._site import server_names
+
+#: days before a certificate ends at which to say so
+SOON = 30
+#: seconds for the server to take a connection
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found out about one part of a kit.
+
+    Attributes
+    ----------
+    name : str
+    is_well : bool
+    words : str
+    """
+
+    name: str
+    is_well: bool
+    words: str
+
+
+def look_at_kit(kit):
+    """Look at a kit, but not at its data.
+
+    Parameters
+    ----------
+    kit : Path
+        Of a site or of the server.
+
+    Returns
+    -------
+    findings : list of Finding
+    """
+    kit = Path(kit)
+    kind = kit_kind(kit)
+    findings = [look_at_certificate(kit / "startup")]
+    problems = check_kit(kit)
+    words = "; ".join(problems) or "no code, shell command or log can pass"
+    findings.append(Finding("policy", not problems, words))
+    is_running, words = find_process(kit)
+    findings.append(Finding("process", is_running, words))
+    if kind == "client":
+        findings.append(look_at_server(kit / "startup"))
+        findings += _look_at_site(kit)
+    return findings
+
+
+def to_json(findings):
+    """Return findings as text for a monitor."""
+    is_well = all(finding.is_well for finding in findings)
+    return json.dumps({"well": is_well, "findings": list(map(asdict, findings))})
+
+
+def look_at_certificate(startup):
+    """Check chain, name and dates of the certificate of a kit.
+
+    Parameters
+    ----------
+    startup : Path
+
+    Returns
+    -------
+    finding : Finding
+    """
+    path = next(iter(sorted(startup.glob("*.crt"))), None)
+    if path is None:
+        return _bad_certificate(f"{startup} has no certificate: have one issued")
+    content, now = path.read_bytes(), datetime.now(UTC)
+    try:
+        check_certificate(content, (startup / "rootCA.pem").read_bytes())
+        name = name_of(content)
+        start, end = validity(content)
+    except (OSError, ProtocolError) as error:
+        return _bad_certificate(
+            f"{path.name} and rootCA.pem do not belong together ({error}): one is "
+            "another project's"
+        )
+    wanted = _own_name(startup)
+    if wanted not in (None, name):
+        return _bad_certificate(f"{path.name} is that of {name!r}, not of {wanted!r}")
+    if now < start:
+        words = f"begins at {start:%Y-%m-%d %H:%M} UTC, and the clock here says "
+        return _bad_certificate(f"certificate {path.name} {words}{now:%F %H:%M}")
+    left = end - now
+    if now > end:
+        words = f"has expired on {end:%Y-%m-%d}: have it renewed"
+        return _bad_certificate(f"certificate {path.name} {words}")
+    advice = "" if left.days > SOON else ": have it renewed"
+    words = f"certificate {path.name} is valid for {left.days} more days{advice}"
+    return Finding("certificate", True, words)
+
+
+def _bad_certificate(words):
+    return Finding("certificate", False, words)
+
+
+def _own_name(startup):
+    """Return the name by which the engine runs a kit, None if it does not say."""
+    for file, *keys in [
+        ("fed_client.json", "client", "fqsn"),
+        ("fed_admin.json", "admin", "username"),
+    ]:
+        try:
+            found = json.loads((startup / file).read_text())
+            for key in keys:
+                found = found[key]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        return found
+    return None
+
+
+def find_process(kit):
+    """Tell whether the engine runs from a kit, in words, too."""
+    if (number := _alive(kit / "pid.fl")) is not None:
+        return True, f"running as process {number}"
+    if _alive(kit / "daemon_pid.fl") is not None:
+        # FLARE's script waits some seconds before it starts, or starts again
+        return True, "starting: ask again in some seconds"
+    return False, "not running"
+
+
+def _alive(path):
+    """Return the number of the process that a file names, None if there is none."""
+    try:
+        number = int(path.read_text())
+        os.kill(number, 0)
+    except (OSError, ValueError):
+        return None
+    return number
+
+
+def look_at_server(startup):
+    """Open a connection to the server as the engine would, and close it.
+
+    Parameters
+    ----------
+    startup : Path
+        Of a site's kit.
+
+    Returns
+    -------
+    finding : Finding
+    """
+    try:
+        server = json.loads((startup / "fed_client.json").read_text())["servers"][0]
+        host, _, port = server["service"]["target"].rpartition(":")
+        name, where = server["identity"], f"the server {host}:{port}"
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False  # its name is the one in the kit
+        context.load_verify_locations(startup / "rootCA.pem")
+        context.load_cert_chain(startup / "client.crt", startup / "client.key")
+    except (KeyError, IndexError, OSError, ValueError) as error:
+        return Finding("server", False, f"the kit does not name a server: {error!r}")
+    try:
+        with (
+            socket.create_connection((host, int(port)), PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=name) as secure,
+        ):
+            subject = secure.getpeercert()["subject"]
+            found = dict(pair for (pair,) in subject).get("commonName")
+            # what the server thinks of our certificate comes with its first words
+            secure.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            secure.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        words = f"{where} has a certificate that is not valid here: "
+        return Finding("server", False, words + error.verify_message)
+    except ssl.SSLError as error:
+        reason = error.reason or str(error)
+        words = f"{where} does not accept this kit's certificate: {reason}"
+        return Finding("server", False, words)
+    except OSError as error:
+        return Finding("server", False, f"{where} cannot be reached: {error}")
+    if found != name:
+        words = f"{where} has the certificate of {found!r}, not of {name!r}"
+        return Finding("server", False, words)
+    return Finding("server", True, f"{where} takes connections with this certificate")
+
+
+def _look_at_site(kit):
+    try:
+        site_file = SiteFile.load(kit / "local" / SITE_FILE)
+    except PartitionError as error:
+        return [Finding("site file", False, str(error))]
+    name = name_of((kit / "startup" / "client.crt").read_bytes())
+    problems = check_peers(site_file, name, server_names(kit / "startup"))
+    words = "; ".join(problems) or f"{len(site_file.datasets)} datasets"
+    findings = [Finding("site file", not problems, words)]
+    for dataset in site_file.datasets.values():
+        problems = check_state(dataset)
+        words = "; ".join(problems) or "what is asked and spent can be written down"
+        findings.append(Finding(f"state of {dataset.name}", not problems, words))
+    return [*findings, _look_at_log(site_file), _look_at_questions(site_file)]
+
+
+def _look_at_log(site_file):
+    if not site_file.audit_log.exists():
+        return Finding("audit log", True, "nobody has asked anything yet")
+    records, problems, _ = read_audit(site_file.audit_log)
+    words = f"{len(records)} records, each follows from the one before"
+    return Finding("audit log", not problems, "; ".join(problems) or words)
+
+
+def _look_at_questions(site_file):
+    try:
+        n_waiting = len(Approvals(site_file).waiting())
+    except (OSError, ValueError, sqlite3.Error) as error:
+        return Finding("questions", False, str(error))
+    return Finding("questions", True, f"{n_waiting} wait for approval")
