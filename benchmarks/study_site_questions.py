@@ -7,7 +7,8 @@ of 100 patients each, too few for much, for the sentences. A row is one analysis
 all seeds:
 
 - answered, of: in how many of the data sets sites answered;
-- not told: what the answer left out, of the first data set that had such columns;
+- not told: columns of which the answer left something out, such as counts of rare
+  categories, in the first data set that had such columns;
 - refused: the sentence with which sites refused, in the first data set in which they
   did.
 """
@@ -18,6 +19,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import numpy as np
 from _record import record
 
 from skprivbn.mixture import PPEMGaussianMixture
@@ -90,7 +92,8 @@ def ask(question, sites):
     hidden = [
         name
         for name, column in columns.items()
-        if column.count is None or (column.states and column.counts is None)
+        if column.count is None
+        or (column.states and (column.counts is None or np.isnan(column.counts).any()))
     ]
     return None, ", ".join(hidden) or None
 

@@ -228,7 +228,10 @@ def _read_column(found, terms, v, name, labels):
     count, n_missing = found["present"][v].item(), found["missing"][v].item()
     if count < 0:
         return ColumnSummary(name, labels)
-    column = ColumnSummary(name, labels, count, n_missing, found["counts"][v])
+    counts = found["counts"][v]
+    if counts is not None and np.any(counts < 0):
+        counts = np.where(counts < 0, np.nan, counts)
+    column = ColumnSummary(name, labels, count, n_missing, counts)
     if terms.states[v] is not None:
         return column
     i = terms.numbers.index(v)

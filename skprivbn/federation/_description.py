@@ -1,6 +1,7 @@
 """Look before you model: what rows of several parties are like, from sums and tables.
 
-Only the parties read counts: columns and tables that are about few rows are not told.
+Only the parties read counts: columns and tables that are about few rows are not told,
+nor the counts of rare categories, but of several together.
 Quantiles are found by counting in cells, which the parties choose themselves. Numbers
 are added up last, those of the columns that are told. With differential privacy there
 is one release: a noisy histogram of each column, and noisy tables.
@@ -19,6 +20,7 @@ from skprivbn.federation._cells import (
     CountTerms,
     is_small,
     quantile_ranks,
+    rare_levels,
     read_quantile,
     search_cells,
     split_tables,
@@ -343,7 +345,7 @@ class _Counted(NamedTuple):
             "present": np.where(columns, self.present, -1),
             "missing": np.where(columns, self.n_rows - self.present, -1),
             "counts": [
-                self._if_coarse(counts, few) if told and labels else None
+                self._without_rare(counts, few) if told and labels else None
                 for counts, told, labels in zip(self.counts, columns, terms.states)
             ],
             "tables": [
@@ -364,6 +366,14 @@ class _Counted(NamedTuple):
         nowhere = self.n_rows - self.present[pair[0]] - absent[1].sum()
         is_few = is_small(np.concatenate([*absent, [nowhere]]), few).any()
         return not is_few and not self.n_lacking[pair].any()
+
+    def _without_rare(self, counts, few):
+        """Return counts of categories, -1 for rare ones; None if these are all."""
+        if not is_small(counts, few).any():
+            return self._if_coarse(counts, few)
+        are_rare = rare_levels(counts, 0, few)
+        counts = np.where(are_rare, -1, counts)
+        return None if are_rare.all() or counts.size > self.n_rows else counts
 
     def _if_coarse(self, table, few):
         """Return a table, or None if it is about few rows."""

@@ -24,7 +24,8 @@ class ColumnSummary:
     count, n_missing : float or None
         Rows with and without a value. None if there are too few to tell.
     counts : ndarray of shape (n_states,) or None
-        How many rows have each category; None for numbers, and if one is too small.
+        How many rows have each category; NaN for rare ones, which together are what
+        the others leave of `count`. None for numbers, and if nothing can be told.
     mean, std : float or None
         Of numbers; the standard deviation is that of a sample, as pandas'.
     quantiles : dict of float to float
@@ -187,10 +188,7 @@ class Summary:
         for column in self.columns.values():
             if column.states is None:
                 continue
-            told = NOT_TOLD
-            if column.counts is not None:
-                pairs = zip(column.states, map(_number, column.counts))
-                told = ", ".join(f"{label}: {count}" for label, count in pairs)
+            told = NOT_TOLD if column.counts is None else _counts(column)
             n, share = NOT_TOLD, ""
             if column.count is not None:
                 n, share = _number(column.count), _share(column)
@@ -215,6 +213,18 @@ class Summary:
     def _repr_html_(self):
         parts = "".join(part._repr_html_() for part in self._parts())
         return f"<p>{self._head()}</p>{parts}"
+
+
+def _counts(column):
+    """Write how many rows have each category, rare ones together."""
+    are_rare = np.isnan(column.counts)
+    told = zip(column.states, column.counts, are_rare)
+    words = [f"{label}: {_number(n)}" for label, n, is_rare in told if not is_rare]
+    if are_rare.any():
+        labels = [label for label, is_rare in zip(column.states, are_rare) if is_rare]
+        rest = column.count - np.nansum(column.counts)
+        words.append(f"{' or '.join(map(str, labels))}: {_number(rest)}")
+    return ", ".join(words)
 
 
 def _number(value):

@@ -1,5 +1,7 @@
 """Descriptions of rows of several parties: pandas', where they are told."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -118,6 +120,36 @@ def test_rows_in_blocks_are_described_alike():
     found = HorizontalPartition(sources).describe().to_frame()
     expected = HorizontalPartition(X, ["a", "b"]).describe().to_frame()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n_rare", "told"),
+    [
+        ((4, 0), [60, None, None, None]),  # too few together: the next one joins them
+        ((4, 1), [60, 9, None, None]),
+        ((3, 2), [60, 9, None, None]),
+        ((5, 0), [60, 9, 5, 0]),
+        ((4, 4), [60, 9, None, None]),
+        ((5, 6), [60, 9, 5, 6]),
+    ],
+)
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+def test_rare_categories_are_told_together(n_rare, told, n_parties):
+    labels = ["a"] * 60 + ["b"] * 9 + ["c"] * n_rare[0] + ["d"] * n_rare[1]
+    frames = {
+        f"p{k}": pd.DataFrame({"x": labels[k::n_parties]}) for k in range(n_parties)
+    }
+    partition = HorizontalPartition(frames)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        summary = partition.describe(states={"x": [*"abcd"]}, min_cell_count=5)
+    found = [None if np.isnan(n) else n for n in summary["x"].counts]
+    assert found == told
+    rest = len(labels) - sum(n or 0 for n in told)
+    if None in told:
+        rare = " or ".join(x for x, n in zip("abcd", told) if n is None)
+        assert "a: 60" in repr(summary) and f"{rare}: {rest}" in repr(summary)
+        assert rest >= 5
 
 
 def test_few_rows_are_not_told(frames):
