@@ -99,13 +99,6 @@ class HiddenVector:
             raise ProtocolError("a hidden vector was damaged on its way")
         return cls(payload["hidden"], length, number, key, parts, addends)
 
-    def check_same_sum(self, other: "HiddenVector") -> None:
-        """Raise unless `other` may be added to this vector."""
-        if self.form != other.form:
-            raise ProtocolError(
-                "hidden vectors of different kind, length, round or key cannot be added"
-            )
-
 
 def _digest(limbs):
     digest = hashlib.sha256()
@@ -140,6 +133,14 @@ def read_each(said, read):
         except (ProtocolError, LookupError, TypeError, ValueError):
             raise PartyError(name, "sum", "garbage") from None
     return made
+
+
+def outvoted(answers):
+    """Name the parties that say otherwise than most."""
+    (usual, n_usual), *_ = Counter(answers.values()).most_common(1)
+    if 2 * n_usual <= len(answers):
+        raise ProtocolError("the parties are not in the same round")
+    return [name for name, answer in answers.items() if answer != usual]
 
 
 class PartyContext(Protocol):
@@ -307,17 +308,13 @@ class SumSession(ABC):
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Names of the parties whose vectors are in the last total."""
-        return tuple(self._counted())
+        """Names of the parties whose vectors must be in the total."""
+        return self._roster
 
     def _next_number(self):
         # Counted before anything leaves; nobody tells a party which sum it is.
         self._round += 1
         return self._round
-
-    def _counted(self):
-        """Return the parties whose vectors must be in the total."""
-        return self._roster
 
     def _key(self, number, operation, vector, numbers):
         fields = join_fields(
@@ -334,7 +331,7 @@ class SumSession(ABC):
         return type_code + hashlib.sha256(fields).digest()
 
     def _verified(self, total):
-        last, counted = self._last, self._counted()
+        last, counted = self._last, self.counted
         if last is None or total.round != last.number:
             raise ProtocolError("this party hid nothing in that round, or has gone on")
         if total.key != last.key:
@@ -473,8 +470,10 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     def add(self, hidden: list[HiddenVector]) -> HiddenVector:
         """Add hidden vectors of one sum."""
         first, *others = hidden
-        for other in others:
-            first.check_same_sum(other)
+        if any(other.form != first.form for other in others):
+            raise ProtocolError(
+                "hidden vectors of different kind, length, round or key cannot be added"
+            )
         if first.kind != self.kind:
             raise ProtocolError(f"{self.name} cannot add {first.kind} vectors")
         parts = self.add_parts(

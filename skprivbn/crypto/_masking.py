@@ -445,7 +445,7 @@ class MaskingSession(SumSession):
         if not self._covers:
             return open_total(total, n_integers)
         integers = open_masked(total, n_integers)
-        counted = set(self._counted())
+        counted = set(self.counted)
         streams = [cover for name, cover in self._covers.items() if name in counted]
         for covers in sum_of_masks(streams, total.round, total.key, n_integers):
             subtract_limbs(integers, covers)

@@ -17,7 +17,6 @@ of a sum is left out of all later ones.
 """
 
 import secrets
-from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from weakref import WeakKeyDictionary
@@ -29,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from skprivbn.crypto._base import HiddenVector
+from skprivbn.crypto._base import HiddenVector, outvoted
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
     MaskingSession,
@@ -184,7 +183,9 @@ class RecoverySession(MaskingSession):
             received[name] = (opened[:SHARE_BYTES], opened[SHARE_BYTES:])
         return received
 
-    def _counted(self):
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """Names of the parties on the list that this one and a quorum signed."""
         if not self._signed:
             raise ProtocolError("a total without a signed list of its parties")
         return self._signed
@@ -241,7 +242,7 @@ def combine_recoverable(backend, said, roster):
         return _enough(_readable(said, one), threshold, step)
 
     keys = read(said, _read_key, "keys")
-    for name in minority({n: (k["round"], k["binding"]) for n, k in keys.items()}):
+    for name in outvoted({n: (k["round"], k["binding"]) for n, k in keys.items()}):
         del keys[name]
     signed_keys = {
         name: {"public": key["public"], "signature": key["signature"]}
@@ -334,14 +335,6 @@ def _read_opened(reply, hidden, sent):
         for name in shares:
             _of_size(shares, name, SHARE_BYTES)
     return reply
-
-
-def minority(answers):
-    """Name the parties that say otherwise than most."""
-    (usual, n_usual), *_ = Counter(answers.values()).most_common(1)
-    if 2 * n_usual <= len(answers):
-        raise ProtocolError("the parties are not in the same round")
-    return [name for name, answer in answers.items() if answer != usual]
 
 
 def _enough(replies, threshold, step):

@@ -15,10 +15,9 @@ and nobody can show different vectors to different parties.
 import hashlib
 from dataclasses import replace
 
-from skprivbn.crypto._base import HiddenVector, read_each
+from skprivbn.crypto._base import HiddenVector, outvoted, read_each
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto._masking import MaskingSession, add_masked
-from skprivbn.crypto._recovery import minority
 from skprivbn.exceptions import PartyError, ProtocolError
 
 _DIGEST_BYTES, _SIGNATURE_BYTES = 32, 64
@@ -104,7 +103,7 @@ def combine_signed(said):
         Its parts are the masked vectors of all parties.
     """
     promised = read_each(said, _read_promise)
-    for name in minority({name: hidden.form for name, hidden in promised.items()}):
+    for name in outvoted({name: hidden.form for name, hidden in promised.items()}):
         raise PartyError(name, "sum", "garbage")
     digests = {name: hidden.parts[0] for name, hidden in promised.items()}
     signed = yield dict.fromkeys(said, {"digests": digests})

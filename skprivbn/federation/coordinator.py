@@ -18,6 +18,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
+from skprivbn.crypto._base import outvoted
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
@@ -249,7 +250,7 @@ class Coordinator(ABC):
         if not points:
             self._check_lost()
             raise ProtocolError("no party is left")
-        for name in _outvoted(points):
+        for name in outvoted(points):
             raise PartyError(name, points[name][1] or points[name][0], "garbage")
         return next(iter(points.values()))[0]
 
@@ -522,17 +523,6 @@ class InProcessFederation(Coordinator):
 def _seen_as(hidden):
     """Return the kind of a hidden vector, as the ledger calls it."""
     return "plaintext aggregate" if hidden == "plaintext" else hidden
-
-
-def _outvoted(answers):
-    """Name the parties that say otherwise than most."""
-    counts: dict = {}
-    for answer in answers.values():
-        counts[answer] = counts.get(answer, 0) + 1
-    usual = max(counts, key=counts.__getitem__)
-    if len(counts) > 1 and 2 * counts[usual] <= len(answers):
-        raise ProtocolError("the parties are not in the same round")
-    return [name for name, answer in answers.items() if answer != usual]
 
 
 def check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
