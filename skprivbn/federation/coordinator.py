@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
 from skprivbn.crypto._base import outvoted
@@ -496,7 +495,7 @@ class InProcessFederation(Coordinator):
                 name,
                 block,
                 lambda path: program,
-                lambda name: clone(self.backend),
+                lambda name: type(self.backend)(),
                 replace(policy, is_simulated=True),
                 debug=debug,
             )
