@@ -158,7 +158,9 @@ def confidence():
     joined = network.adjacency_matrix | network.adjacency_matrix.T
     for n_bootstrap in (0, 20, 100):
         model = FederatedBayesianNetwork(
-            states=states, n_bootstrap=n_bootstrap, random_state=0
+            states=states,
+            search_params={"n_bootstrap": n_bootstrap},
+            random_state=0,
         )
         _, seconds = timed(partial(model.fit, X, party=np.arange(len(X)) % N_PARTIES))
         row = {
@@ -199,7 +201,9 @@ def bootstraps():
                 network.sample(n_rows, random_state=seed), columns=network.nodes
             )
             options = {"states": states, "random_state": seed}
-            model = FederatedBayesianNetwork(n_bootstrap=n_samples, **options).fit(X)
+            model = FederatedBayesianNetwork(
+                search_params={"n_bootstrap": n_samples}, **options
+            ).fit(X)
             shares = model.edge_confidence_
             found["each table"].append((shares + shares.T)[pairs])
             rng, shares = np.random.default_rng(seed), 0.0

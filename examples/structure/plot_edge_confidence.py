@@ -29,7 +29,10 @@ hospital = np.array([f"hospital {i % 5}" for i in range(len(X))])
 states = {node: list(labels) for node, labels in asia.states.items()}
 
 once = FederatedBayesianNetwork("ges", states=states).fit(X, party=hospital)
-model = FederatedBayesianNetwork("ges", states=states, n_bootstrap=100, random_state=0)
+samples = {"n_bootstrap": 100}
+model = FederatedBayesianNetwork(
+    "ges", states=states, search_params=samples, random_state=0
+)
 model.fit(X, party=hospital)
 print(f"{once.ledger_.n_rounds} rounds for one search")
 print(f"{model.ledger_.n_rounds} rounds for that and a hundred samples")

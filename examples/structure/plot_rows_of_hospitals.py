@@ -87,9 +87,10 @@ plt.show()
 adult = load_adult(as_frame=True).frame
 columns = ["age", "hours_per_week", "education", "marital_status", "sex", "income"]
 adult = adult[columns].head(10_000)
+later = ["education", "marital_status", "hours_per_week", "income"]
 census = FederatedBayesianNetwork(
-    continuous=["age", "hours_per_week"],
-    tiers=[["age", "sex"], ["education", "marital_status", "hours_per_week", "income"]],
+    states={"age": "continuous", "hours_per_week": "continuous"},
+    search_params={"tiers": [["age", "sex"], later]},
     max_parents=2,
 ).fit(adult, party=np.arange(len(adult)) % 10)
 

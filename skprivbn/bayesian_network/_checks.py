@@ -76,7 +76,8 @@ def check_found(name, labels):
             raise ValueError(
                 f"column {name!r} has the non-integer value {label!r}: discretise "
                 "continuous columns first, as FederatedKBinsDiscretizer does, declare "
-                "its states, or take FederatedBayesianNetwork(continuous=[...])"
+                "its states, or take FederatedBayesianNetwork with "
+                f"states={{{name!r}: 'continuous'}}"
             )
     labels = [int(label) if isinstance(label, float) else label for label in labels]
     return list(check_states(name, labels))

@@ -25,6 +25,29 @@ def check_adjacency(adjacency):
     return adjacency != 0
 
 
+def graph_of(parents):
+    """Return a graph as a matrix, true at [i, j] for an edge from i to j.
+
+    Parameters
+    ----------
+    parents : sequence of sequence of int
+        Of every node.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (n_nodes, n_nodes)
+    """
+    adjacency = np.zeros((len(parents), len(parents)), dtype=bool)
+    for node, found in enumerate(parents):
+        adjacency[list(found), node] = True
+    return adjacency
+
+
+def parents_of(adjacency):
+    """Return the parents of every node, ascending."""
+    return [np.flatnonzero(column).tolist() for column in adjacency.T]
+
+
 def check_dag(adjacency, names=None):
     """Return a boolean matrix, or raise a ValueError that spells out a cycle."""
     adjacency = check_adjacency(adjacency)

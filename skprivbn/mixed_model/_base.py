@@ -43,6 +43,7 @@ from skprivbn.utils._sklearn import (
     StrOptions,
     _fit_context,
     fill_params,
+    settings_of,
 )
 from skprivbn.utils._typing import PerRow, TableLike
 
@@ -186,7 +187,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         "arrangement": "effect_params={'crossed': True}",
         "n_quadrature": "quadrature_params={'n_nodes': ...}",
         "tol": "quadrature_params={'tol': ...}",
-        **{name: f"effect_params={{{name!r}: ...}}" for name in EFFECT_PARAMS},
+        **settings_of("effect_params", EFFECT_PARAMS),
     }
 
     _absent: ClassVar = {

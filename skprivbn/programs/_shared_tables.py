@@ -164,14 +164,16 @@ class ColumnTables:
         kinds = {"pairs": {}, "more": {}}
         for variables in dict.fromkeys(tables):
             holders = self._holders(variables)
-            parts = [[v for v in variables if self._owners[v] == h] for h in holders]
+            parts = [
+                sorted(v for v in variables if self._owners[v] == h) for h in holders
+            ]
             if variables in self._known:
                 continue
             if talk.name not in holders:
                 shape = [self._n_states[v] for v in variables]
                 self._known[variables] = np.zeros(shape, dtype=self._ring)
             elif len(holders) == 1:
-                self._keep(variables, parts, self._own_counts(variables))
+                self._keep(variables, parts, self._own_counts(*parts))
             elif len(holders) == 2:
                 # the tree of masks is for the part with more configurations, and serves
                 # all tables that have this part and the other holder

@@ -5,7 +5,7 @@ from skprivbn.structure.admm._dynotears import FederatedDynotears
 from skprivbn.structure.admm._notears import FederatedNotearsADMM
 from skprivbn.structure.collective._estimator import CollectiveBayesianNetwork
 from skprivbn.structure.gaussian._federated import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._pooled_notears import Notears
+from skprivbn.structure.gaussian._notears import Notears
 from skprivbn.structure.k2._pooled import K2StructureLearner
 from skprivbn.structure.k2._private import PrivateK2StructureLearner
 from skprivbn.structure.rows._federated import FederatedBayesianNetwork

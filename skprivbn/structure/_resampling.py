@@ -1,6 +1,14 @@
-"""What bootstrap samples of discrete and of continuous networks have in common."""
+"""Bootstrap samples, drawn from tables and moments, and how sure an edge is.
+
+A bootstrap sample of rows would give, of each table, as many rows drawn from its cells.
+These draws need the table alone, so nobody looks at rows or weights of them. Drawn
+for each table anew, they say nothing about who is in two tables; therefore gains are
+only compared within a table, as where rows have gaps.
+"""
 
 import numpy as np
+
+from skprivbn.bayesian_network._dag import graph_of, to_cpdag
 
 
 def wishart_root(rng, degrees, size):
@@ -41,3 +49,97 @@ def share_of_edges(graphs):
     shares : ndarray of shape (n_variables, n_variables)
     """
     return np.mean([np.where(graph & graph.T, 0.5, graph) for graph in graphs], axis=0)
+
+
+class ResampledTables:
+    """Tables with as many rows as others, each drawn from its cells.
+
+    Parameters
+    ----------
+    tables : AskedTables
+    rng : numpy.random.Generator
+    """
+
+    consistent = False
+
+    def __init__(self, tables, rng):
+        self.tables, self.n_states, self._rng = tables, tables.n_states, rng
+        self.fits, self.variance = tables.fits, tables.variance
+        self.asking, self._drawn = tables.asking, {}
+
+    def __call__(self, variables):
+        """Return the table of some variables, its axes in ascending order of them."""
+        key = tuple(sorted(variables))
+        if key not in self._drawn:
+            self._drawn[key] = _draw_rows(self._rng, self.tables(key))
+        return self._drawn[key]
+
+
+class ResampledMoments:
+    """Moments of rows drawn from a normal distribution in every configuration.
+
+    It has the mean and covariance of the rows there.
+
+    Parameters
+    ----------
+    moments : AskedMoments
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, moments, rng):
+        self.moments, self.n_states, self._rng = moments, moments.n_states, rng
+        self.asking, self.n_numbers = moments.asking, moments.n_numbers
+        self._drawn = {}
+
+    def __call__(self, given):
+        """Return moments with one axis for each variable, in ascending order."""
+        key = tuple(sorted(given))
+        if key not in self._drawn:
+            self._drawn[key] = _draw_moments(self._rng, self.moments(key))
+        return self._drawn[key]
+
+
+def _draw_rows(rng, counts):
+    """Return a table of as many rows, drawn from the cells of another."""
+    shares = counts.ravel() / max(counts.sum(dtype=np.int64), 1)
+    drawn = rng.multinomial(counts.sum(dtype=np.int64), shares)
+    return drawn.reshape(counts.shape)
+
+
+def _draw_moments(rng, moments):
+    """Return count, sums and products of normal rows like those of other moments."""
+    n_rows = np.rint(moments[..., 0, 0]).astype(np.int64)
+    drawn = _draw_rows(rng, n_rows)
+    means = moments[..., 0, 1:] / np.maximum(n_rows, 1)[..., None]
+    second = moments[..., 1:, 1:] / np.maximum(n_rows, 1)[..., None, None]
+    values, vectors = np.linalg.eigh(second - means[..., None] * means[..., None, :])
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    some = np.maximum(drawn, 1)[..., None]
+    errors = rng.standard_normal(means.shape) / np.sqrt(some)
+    means = means + np.einsum("...ij,...j->...i", root, errors)
+    spread = root @ wishart_root(rng, drawn - 1, means.shape[-1])
+    found = np.empty_like(moments)
+    found[..., 0, 0] = drawn
+    found[..., 0, 1:] = found[..., 1:, 0] = drawn[..., None] * means
+    found[..., 1:, 1:] = spread @ spread.swapaxes(-1, -2)
+    found[..., 1:, 1:] += found[..., 0, 1:, None] * means[..., None, :]
+    return found * (drawn > 0)[..., None, None]
+
+
+def edge_confidence(found, is_directed):
+    """Return in what share of the samples there is an edge.
+
+    Parameters
+    ----------
+    found : list of dict of int to list of int
+        The parents of every variable in each sample.
+    is_directed : bool
+        Whether all directions mean something. Otherwise edges that could point either
+        way, in graphs that imply the same independences, count half in both directions.
+
+    Returns
+    -------
+    confidence : ndarray of shape (n_variables, n_variables)
+    """
+    graphs = [graph_of([parents[v] for v in sorted(parents)]) for parents in found]
+    return share_of_edges(graphs if is_directed else list(map(to_cpdag, graphs)))

@@ -1,19 +1,25 @@
-"""Searches for a graph, on any score of families: greedy, and hill climbing."""
+"""Searches for a graph, on any score of families.
+
+Greedily along an ordering, by hill climbing, and over equivalence classes of graphs.
+Partially directed graphs are boolean matrices with undirected edges present in both
+directions, as in :mod:`skprivbn.bayesian_network._dag`.
+"""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import topological_order
+from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag, topological_order
 
 
 class LocalScores(ABC):
     """Scores of a node given its parents; higher is better.
 
     Subclasses define :meth:`score`, or all of the others. Where scores cost messages,
-    :meth:`fetch` gets many of them at once. A search is a generator, which yields what
-    is to be fetched: whoever runs it may have to ask others.
+    :meth:`asking` asks for what many of them need at once. A search is a generator,
+    which yields these questions: whoever runs it may have to ask others.
 
     Attributes
     ----------
@@ -43,14 +49,19 @@ class LocalScores(ABC):
         """Tell which further parents leave a family that can be scored."""
         return np.ones(self.n_variables, dtype=bool)
 
-    def fetch(self, asked):
-        """Prepare for questions to come.
+    def asking(self, asked):
+        """Ask for what scores need: nothing, if they are at hand.
 
         Parameters
         ----------
         asked : list of (int, sequence of int, sequence of int)
             Nodes, parents, and candidates for one more parent, as in :meth:`added`.
+
+        Yields
+        ------
+        question : object
         """
+        return iter(())
 
     def gain(self, change, now, n_edges):
         """Return what a change of scores is worth.
@@ -71,25 +82,13 @@ class LocalScores(ABC):
         return change
 
 
-def complete(search, scores):
-    """Go through the steps of a search whose scores are at hand.
-
-    Parameters
-    ----------
-    search : generator
-        Yields what :meth:`LocalScores.fetch` takes, whenever it needs scores.
-    scores : LocalScores
-
-    Returns
-    -------
-    result : object
-        What the search returns.
-    """
-    while True:
-        try:
-            scores.fetch(next(search))
-        except StopIteration as stop:
-            return stop.value
+def complete(search):
+    """Return the result of a search whose scores are at hand."""
+    try:
+        question = next(search)
+    except StopIteration as stop:
+        return stop.value
+    raise LookupError(f"nobody answers {question}")
 
 
 @dataclass(frozen=True)
@@ -118,11 +117,6 @@ class EdgeRules:
         )
 
 
-def add_parents(scores, *arguments):
-    """Add parents as :func:`adding_parents` does, with scores at hand."""
-    return complete(adding_parents(scores, *arguments), scores)
-
-
 def adding_parents(scores, node, candidates, max_parents, start=()):
     """Add the best candidate as a parent as long as that raises the score.
 
@@ -138,8 +132,8 @@ def adding_parents(scores, node, candidates, max_parents, start=()):
 
     Yields
     ------
-    asked : list
-        What ``scores.fetch`` takes.
+    question : object
+        Of ``scores.asking``.
 
     Returns
     -------
@@ -154,7 +148,7 @@ def adding_parents(scores, node, candidates, max_parents, start=()):
         left = [v for v in candidates if v not in parents and fits[v]]
         if len(parents) >= max_parents:
             left = []
-        yield [(node, parents, left)]
+        yield from scores.asking([(node, parents, left)])
         best = scores.score(node, parents)
         found = scores.added(node, parents, left).tolist() if left else []
         winner = max(range(len(left)), key=found.__getitem__, default=None)
@@ -163,9 +157,38 @@ def adding_parents(scores, node, candidates, max_parents, start=()):
         parents.append(left[winner])
 
 
-def climb(scores, start=None, **options):
-    """Climb as :func:`climbing` does, with scores at hand."""
-    return complete(climbing(scores, start, **options), scores)
+def searching_greedily(scores, ordering, rules):
+    """Find the parents of every variable among those before it, one by one.
+
+    Parameters
+    ----------
+    scores : LocalScores
+    ordering : sequence of int
+        Parents come from earlier in the ordering.
+    rules : EdgeRules
+
+    Yields
+    ------
+    question : object
+        Of ``scores.asking``.
+
+    Returns
+    -------
+    parents : dict of int to list of int
+        In the order in which they were found.
+    found : dict of int to int
+        Scores of the families.
+    """
+    parents, found = {}, {}
+    for position, node in enumerate(ordering):
+        before = [v for v in ordering[:position] if rules.allowed[v, node]]
+        must = [v for v in before if rules.required[v, node]]
+        if len(must) < rules.required[:, node].sum():
+            raise ValueError("required_edges has an edge that goes against ordering")
+        parents[node], found[node] = yield from adding_parents(
+            scores, node, before, rules.max_parents, must
+        )
+    return parents, found
 
 
 def climbing(scores, start=None, *, rules=None, tabu_length=0):
@@ -187,8 +210,8 @@ def climbing(scores, start=None, *, rules=None, tabu_length=0):
 
     Yields
     ------
-    asked : list
-        What ``scores.fetch`` takes.
+    question : object
+        Of ``scores.asking``.
 
     Returns
     -------
@@ -236,8 +259,8 @@ def climbing_from_random_changes(scores, graph, highest, n_restarts, rng, **opti
 
     Yields
     ------
-    asked : list
-        What ``scores.fetch`` takes.
+    question : object
+        Of ``scores.asking``.
 
     Returns
     -------
@@ -321,11 +344,14 @@ class _Walk:
         else:
             self.reach = closure(self.graph)
         self._touch([i, j] if kind == "turn" else [j])
-        yield [(child, self._parents(child), []) for child in self.touched]
+        yield from self.scores.asking(self._families(self.touched))
         self._score()
 
     def _parents(self, child):
         return np.flatnonzero(self.graph[:, child]).tolist()
+
+    def _families(self, children):
+        return [(child, self._parents(child), []) for child in children]
 
     def _touch(self, children):
         """Forget the scores of nodes with other parents than before."""
@@ -364,7 +390,7 @@ class _Walk:
             for child in np.flatnonzero(unknown.any(axis=0)).tolist()
         ]
         more = [child for child in self.touched if not unknown[:, child].any()]
-        yield [*asked, *((child, self._parents(child), []) for child in more)]
+        yield from self.scores.asking(asked + self._families(more))
         self._score()
         for child, parents, candidates in asked:
             found = self.scores.added(child, parents, candidates)
@@ -379,3 +405,174 @@ def closure(graph):
         if len(children):
             reach[node] |= reach[children].any(axis=0)
     return reach
+
+
+def _subsets(items):
+    return chain.from_iterable(
+        combinations(items, size) for size in range(len(items) + 1)
+    )
+
+
+def _is_clique(adjacent, nodes):
+    return all(adjacent[a, b] for a, b in combinations(nodes, 2))
+
+
+def _semi_directed_path(pdag, start, end, blocked):
+    """Whether some path from `start` to `end` never goes against an arrow."""
+    seen = np.zeros(len(pdag), dtype=bool)
+    seen[list(blocked)] = True
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        if node == end:
+            return True
+        if not seen[node]:
+            seen[node] = True
+            todo.extend(np.flatnonzero(pdag[node] & ~seen))
+    return False
+
+
+def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=6):
+    """Greedy equivalence search.
+
+    Parameters
+    ----------
+    scores : LocalScores
+        Equal for graphs that imply the same independences.
+    allowed : ndarray of bool of shape (d, d), default=None
+        Symmetric: which nodes may be joined. None allows all pairs.
+    max_parents : int, default=None
+        Largest family that is scored, without its child.
+    max_subset : int, default=6
+        Bound on the undirected neighbours whose subsets are tried.
+
+    Yields
+    ------
+    question : object
+        Of ``scores.asking``.
+
+    Returns
+    -------
+    ndarray of bool of shape (d, d)
+        The equivalence class, undirected edges in both directions.
+
+    References
+    ----------
+    Chickering. Optimal structure identification with greedy search. JMLR 2002.
+    """
+    d = scores.n_variables
+    search = _Moves(
+        scores,
+        ~np.eye(d, dtype=bool) if allowed is None else allowed,
+        d if max_parents is None else max_parents,
+        max_subset,
+    )
+    cpdag, step = np.zeros((d, d), dtype=bool), True
+    while step:
+        step = None
+        moves = yield from search.all_moves(cpdag, search.insertions)
+        for _, x, y, block, chosen in sorted(moves, key=lambda m: (-m[0], *m[1:3])):
+            if not _semi_directed_path(cpdag, y, x, block):
+                step = True
+                cpdag[x, y] = True
+                cpdag[y, list(chosen)] = False
+                _complete(cpdag, x, y)
+                break
+    while moves := (yield from search.all_moves(cpdag, search.deletions)):
+        _, x, y, _, chosen = min(moves, key=lambda m: (-m[0], *m[1:3]))
+        cpdag[x, y] = cpdag[y, x] = False
+        for node in chosen:
+            cpdag[node, y] = False
+            if cpdag[x, node] and cpdag[node, x]:
+                cpdag[node, x] = False
+        _complete(cpdag, x, y)
+    return cpdag
+
+
+def _complete(pdag, x, y):
+    """Make the part of a graph around a changed edge that of an equivalence class."""
+    part, adjacent = np.zeros(len(pdag), dtype=bool), pdag | pdag.T
+    new = np.array([x, y])
+    while len(new):
+        part[new] = True
+        new = np.flatnonzero(adjacent[new].any(axis=0) & ~part)
+    part = np.ix_(part, part)
+    pdag[part] = to_cpdag(extend_to_dag(pdag[part]))
+
+
+class _Moves:
+    """Moves of a greedy equivalence search, kept as long as nothing near changes."""
+
+    def __init__(self, scores, allowed, max_parents, max_subset):
+        self.scores, self.allowed = scores, allowed
+        self.max_parents, self.max_subset = max_parents, max_subset
+        self.kept = {}
+
+    def all_moves(self, cpdag, moves_at):
+        """Return (gain, x, y, block, chosen) of all moves with a gain."""
+        adjacent = cpdag | cpdag.T
+        columns, todo = cpdag.T.copy(), {}
+        for y in range(len(cpdag)):
+            neighbours = np.flatnonzero(columns[y] & cpdag[y])
+            near = (columns[y], cpdag[y], adjacent[neighbours])
+            key = moves_at.__name__, *(part.tobytes() for part in near)
+            if self.kept.get(y, (None,))[0] != key:
+                todo[y] = key, list(moves_at(cpdag, adjacent, y, neighbours))
+        yield from self._score(todo)
+        return [move for _, moves in self.kept.values() for move in moves]
+
+    def _score(self, todo):
+        """Score all moves that are new, and ask for all their scores at once."""
+        asked = {}
+        for y, (_, moves) in todo.items():
+            for xs, given, _, _ in moves:
+                asked.setdefault((y, given), set()).update(xs)
+        asked = {key: sorted(found) for key, found in asked.items()}
+        yield from self.scores.asking(
+            [(y, sorted(given), found) for (y, given), found in asked.items()]
+        )
+        gains, least = {}, max(self.scores.tolerance, 1e-9)
+        for (y, given), found in asked.items():
+            now = self.scores.score(y, sorted(given))
+            gains[y, given] = np.zeros(len(self.allowed))
+            gains[y, given][found] = self.scores.added(y, sorted(given), found) - now
+        for y, (key, moves) in todo.items():
+            sign = 1.0 if key[0] == "insertions" else -1.0
+            worth = []
+            for xs, given, block, chosen in moves:
+                gain = sign * gains[y, given][xs]
+                for place in np.flatnonzero(gain > least):
+                    worth.append((gain[place], xs[place], y, block, chosen))
+            self.kept[y] = key, worth
+
+    def insertions(self, cpdag, adjacent, y, neighbours):
+        """Yield (xs, given, block, chosen) of the edges x - y that may be added."""
+        parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
+        fits, alike = {}, {}
+        for x in np.flatnonzero(self.allowed[:, y] & ~adjacent[y]).tolist():
+            if x != y:
+                # moves depend on which neighbours of y are linked with x
+                alike.setdefault(adjacent[x, neighbours].tobytes(), []).append(x)
+        for xs in alike.values():
+            linked = adjacent[xs[0], neighbours]
+            both, only = neighbours[linked].tolist(), neighbours[~linked].tolist()
+            for chosen in _subsets(only[: self.max_subset]):
+                block = (*both, *chosen)
+                given = parents | set(block)
+                if len(given) >= self.max_parents or not _is_clique(adjacent, block):
+                    continue
+                if given not in fits:
+                    fits[given] = self.scores.fits(y, sorted(given))
+                yield [x for x in xs if fits[given][x]], given, block, chosen
+
+    def deletions(self, cpdag, adjacent, y, neighbours):
+        """Yield (xs, given, block, chosen) of the edges x - y that may be removed."""
+        arrows = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
+        for x in np.flatnonzero(cpdag[:, y]).tolist():
+            parents = arrows - {x}
+            both = neighbours[adjacent[x, neighbours]].tolist()
+            for chosen in _subsets(both[: self.max_subset]):
+                block = tuple(node for node in both if node not in chosen)
+                given = parents | set(block)
+                if len(given) < self.max_parents and _is_clique(adjacent, block):
+                    yield [x], given, block, chosen

@@ -27,20 +27,20 @@ from skprivbn.federation import (
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import (
+from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     vary,
     warn_if_units_differ,
 )
-from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
-from skprivbn.structure.gaussian._pooled_notears import Notears
+from skprivbn.structure.gaussian._notears import Notears
+from skprivbn.structure.gaussian._scores import FeatureMoments, graph_score
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions
 
 #: parties run code of this package only, whatever a coordinator asks for
 _LEARNERS = "skprivbn.structure."
 #: options of learners that say how often something is done, and how often it may be
-_REPEATED = {"max_iter", "n_restarts", "tabu_length", "n_lags"}
+_REPEATED = {"max_iter", "n_restarts", "n_bootstrap", "tabu_length", "n_lags"}
 _MOST_REPEATS = 10_000
 
 
@@ -64,8 +64,11 @@ class VotingTerms(Terms):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in _REPEATED & self.options.keys():
-            value = self.options[name]
+        settings = dict(self.options)
+        for group in self.options.values():
+            settings |= group if isinstance(group, dict) else {}
+        for name in _REPEATED & settings.keys():
+            value = settings[name]
             if isinstance(value, int | float) and not value <= _MOST_REPEATS:
                 raise ValueError(
                     f"{name}={value} of the learner that votes is more than "

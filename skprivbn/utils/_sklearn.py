@@ -61,6 +61,7 @@ __all__ = [
     "check_parameters",
     "fill_params",
     "open_callbacks",
+    "settings_of",
     "validate_params",
 ]
 
@@ -138,6 +139,26 @@ class RenamedParameters:
 
     def __new__(cls, *args: Any, **parameters: Any) -> Self:
         """Make an estimator, unless a parameter has an old name."""
+        cls._refuse_old(parameters)
+        return super().__new__(cls)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of this estimator.
+
+        Returns
+        -------
+        self : estimator instance
+        """
+        self._refuse_old(params)
+        return super().set_params(**params)  # type: ignore[misc]
+
+    @classmethod
+    def _refuse_old(cls, parameters):
         for name in cls._renamed.keys() & parameters.keys():
             raise TypeError(
                 f"{cls.__name__} has no parameter {name!r} any more: write "
@@ -147,7 +168,22 @@ class RenamedParameters:
             raise TypeError(
                 f"{cls.__name__} has no parameter {name!r}: {cls._absent[name]}"
             )
-        return super().__new__(cls)
+
+
+def settings_of(group, names):
+    """Return what to write for parameters that have become settings of a group.
+
+    Parameters
+    ----------
+    group : str
+        Such as "search_params".
+    names : iterable of str
+
+    Returns
+    -------
+    renamed : dict of str to str
+    """
+    return {name: f"{group}={{{name!r}: ...}}" for name in names}
 
 
 class SavedVersionMixin:

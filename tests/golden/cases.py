@@ -258,17 +258,19 @@ def add_graphs_from_rows():
         add("structure", name, options, data, methods, **parameters)
 
     for method in ("hill_climbing", "ges", "k2"):
-        ordering = [0, 1, 2, 3] if method == "k2" else None
-        tables(method, method=method, criterion="bdeu", ordering=ordering)
+        ordered = {"ordering": [0, 1, 2, 3]} if method == "k2" else None
+        tables(method, method=method, criterion="bdeu", search_params=ordered)
     graph = {"x0": [], "x1": ["x0"], "x2": [], "x3": ["x1", "x2"]}
     tables("known graph", structure=graph)
     tables("ckks", backend="ckks")
     tables("paillier", backend="paillier", structure=graph)
-    tables("small cells", min_cell_count=4)
-    tables("bootstrap", n_bootstrap=5, random_state=0)
+    tables("small cells", count_params={"min_cell_count": 4})
+    tables("bootstrap", search_params={"n_bootstrap": 5}, random_state=0)
     tables("gaps left out", GAPPED, missing="skip")
-    tables("gaps", GAPPED, missing="em", max_iter=5)
-    tables("numbers and labels", MIXED, continuous=["dose", "days"])
+    tables("gaps", GAPPED, missing="em", count_params={"max_iter": 5})
+    tables(
+        "numbers and labels", MIXED, states={"dose": "continuous", "days": "continuous"}
+    )
     states = {f"x{i}": list(range(n)) for i, n in enumerate((2, 2, 3, 3))}
     private = {"states": states, "epsilon": 20.0, "noisy": True}
     tables("laplace", methods=(), **private)

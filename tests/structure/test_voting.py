@@ -3,7 +3,7 @@ import pytest
 
 from skprivbn.datasets import make_linear_sem
 from skprivbn.structure import Notears, VotingStructureLearner
-from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
+from skprivbn.structure.gaussian._scores import FeatureMoments, graph_score
 from tests.federation.site.loopback import open_sites
 
 

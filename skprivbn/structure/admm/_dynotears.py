@@ -18,8 +18,9 @@ from skprivbn.partition import (
     check_horizontal,
 )
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.structure._continuous import (
+from skprivbn.structure._learnt import (
     public_network,
+    read_network,
     warn_if_units_differ,
 )
 from skprivbn.structure.admm._notears import ADMMMixin
@@ -374,16 +375,12 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
     @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted learner of public parameters, all of which are checked."""
-        network = {k: v for k, v in model.items() if k not in ("mean", "past")}
-        n_lags = len(model["past"])
-        estimator = cls(n_lags)
-        estimator.network_ = GaussianBayesianNetwork(**network)
-        estimator.mean_ = check_received(model["mean"], (len(network["nodes"]),))
-        estimator._past = check_received(
-            model["past"], (n_lags, n_features, n_features)
-        )
-        if len(network["nodes"]) != n_features or n_lags < 1:
-            raise ValueError("the network is about other columns")
+        network, d = dict(model), n_features
+        mean, past = network.pop("mean"), network.pop("past")
+        estimator = cls(max(len(past), 1))
+        estimator.network_ = read_network(network, d, (GaussianBayesianNetwork,))
+        estimator.mean_ = check_received(mean, (d,))
+        estimator._past = check_received(past, (estimator.n_lags, d, d))
         return estimator
 
 

@@ -5,7 +5,8 @@ variable i to hidden unit m of the network of variable j; then the hidden biases
 (n_hidden, d), the output weights (n_hidden, d) and the output biases (d,).
 """
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -13,6 +14,12 @@ from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
 from skprivbn.federation import check_received
+
+#: hidden units of a block of rows
+_BLOCK = 1 << 16
+#: pairs of steps and changes of the gradient that curvature is read off
+_MEMORY = 10
+_PLACES = np.arange(_MEMORY)
 
 
 def n_free_of_mlp(n_variables, n_hidden):
@@ -60,7 +67,7 @@ class MLPNetwork:
 
     Parameters
     ----------
-    nodes : tuple of str
+    nodes : sequence of str
         Names of the variables.
     adjacency_matrix : ndarray of bool of shape (d, d)
         Edges; weights of other pairs are cut.
@@ -76,7 +83,7 @@ class MLPNetwork:
         Variances of the noise.
     """
 
-    nodes: tuple
+    nodes: Sequence[str]
     adjacency_matrix: np.ndarray
     parameters: np.ndarray
     n_hidden: int
@@ -84,28 +91,17 @@ class MLPNetwork:
     intercepts: np.ndarray
     variances: np.ndarray
 
-    def to_dict(self):
-        """Return the fields, in a form that travels."""
-        return asdict(self) | {"nodes": list(self.nodes)}
-
-    @classmethod
-    def from_dict(cls, fields, n_variables):
-        """Make a network of fields that somebody sent, if they fit together."""
-        d, m = n_variables, fields["n_hidden"]
-        if type(m) is not int or m < 1 or len(fields["nodes"]) != d:
-            raise ValueError("not a network of these variables")
-        n_parameters = m * d * d + n_free_of_mlp(d, m)
-        means, variances = ("mean", "intercepts"), fields["variances"]
-        if np.any(check_received(variances, (d,)) <= 0):
+    def __post_init__(self):
+        """Refuse fields that do not fit together: somebody may have sent them."""
+        d, m = len(self.nodes), self.n_hidden
+        if type(m) is not int or m < 1:
+            raise ValueError("n_hidden must be an integer of at least 1")
+        check_received(self.adjacency_matrix, (d, d))
+        check_received(self.parameters, (m * d * d + n_free_of_mlp(d, m),))
+        for values in (self.mean, self.intercepts, self.variances):
+            check_received(values, (d,))
+        if np.any(self.variances <= 0):
             raise ValueError("variances must be above zero")
-        return cls(
-            tuple(fields["nodes"]),
-            check_received(fields["adjacency_matrix"], (d, d)),
-            check_received(fields["parameters"], (n_parameters,)),
-            m,
-            *(check_received(fields[name], (d,)) for name in means),
-            variances,
-        )
 
     def predict(self, X):
         """Return the mean of every variable given its parents, shape (n, d)."""
@@ -138,3 +134,245 @@ class MLPNetwork:
         edges = np.argwhere(self.adjacency_matrix)
         graph.add_edges_from((self.nodes[i], self.nodes[j]) for i, j in edges)
         return graph
+
+
+@dataclass
+class _Point:
+    """Parameters of all variables, with what the own rows say there.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (d, p)
+    loss : ndarray of shape (d,)
+    slope : ndarray of shape (d, p)
+    """
+
+    parameters: np.ndarray
+    loss: np.ndarray
+    slope: np.ndarray
+
+    def copy(self):
+        return _Point(self.parameters.copy(), self.loss.copy(), self.slope.copy())
+
+
+class _Curvature:
+    """Curvature of the loss along the last steps, in the compact form of L-BFGS.
+
+    Steps and changes of the slope enter through their inner products only, which are
+    kept: what a penalty adds to them is known.
+
+    Parameters
+    ----------
+    n_variables, n_parameters : int
+
+    References
+    ----------
+    Byrd, Nocedal, Schnabel. Representations of quasi-Newton matrices and their use in
+    limited memory methods. Mathematical Programming 1994.
+    """
+
+    def __init__(self, n_variables, n_parameters):
+        # of each variable: steps, then changes, in places that are used in turn
+        self.pairs = np.zeros((n_variables, 2, _MEMORY, n_parameters))
+        self.products = np.zeros((n_variables, 2, _MEMORY, 2, _MEMORY))
+        self.n_added = 0
+
+    def add(self, moved, change):
+        """Remember a step of every variable, and forget one of long ago."""
+        place = self.n_added % _MEMORY
+        self.n_added += 1
+        self.age = (place - _PLACES) % _MEMORY
+        self.is_older = self.age[:, None] > self.age
+        self.pairs[:, 0, place], self.pairs[:, 1, place] = moved, change
+        for which, vector in enumerate((moved, change)):
+            new = np.vecdot(self.pairs, vector[:, None, None])
+            self.products[:, :, :, which, place] = new
+            self.products[:, which, place] = new
+
+    def newton(self, gradient, rho):
+        """Return the gradient over the curvature with a penalty, variable by variable.
+
+        Parameters
+        ----------
+        gradient : ndarray of shape (d, p)
+        rho : float
+            Curvature of the penalty.
+
+        Returns
+        -------
+        ndarray of shape (d, p)
+        """
+        if self.n_added == 0:
+            return gradient / (1.0 + rho)
+        d, _, _, p = self.pairs.shape
+        pairs = self.pairs.reshape(d, -1, p)
+        step, change = np.vecdot(self.pairs, gradient[:, None, None]).transpose(1, 0, 2)
+        steps, mixed = self.products[:, 0, :, 0], self.products[:, 0, :, 1]
+        changes = self.products[:, 1, :, 1]
+        # what the penalty adds to changes, and so to their products
+        change = change + rho * step
+        changes = changes + rho * (mixed + mixed.mT) + rho**2 * steps
+        mixed = mixed + rho * steps
+        curvature = mixed.diagonal(axis1=1, axis2=2)
+        # variables that did not move, or along a ridge, have nothing to tell
+        usable = curvature > 1e-10 * steps.diagonal(axis1=1, axis2=2)
+        both = usable[:, :, None] & usable[:, None, :]
+        step, change, curvature = usable * step, usable * change, usable * curvature
+        changes = np.where(both, changes, 0.0)
+        newest = np.where(usable, self.age, _MEMORY).argmin(axis=1)
+        each = np.arange(d)
+        square, scale = changes[each, newest, newest], np.full(d, 1.0 / (1.0 + rho))
+        np.divide(curvature[each, newest], square, where=square > 0, out=scale)
+        scale = scale[:, None]
+        # a triangle, if in the order of time: steps with changes no older than they are
+        inverse = np.where(both & self.is_older, mixed, 0.0)
+        inverse[:, _PLACES, _PLACES] = np.where(usable, curvature, 1.0)
+        inverse = np.linalg.inv(inverse)
+        a = np.vecdot(inverse, step[:, None])
+        b = curvature * a + scale * (np.vecdot(changes, a[:, None]) - change)
+        b = np.vecdot(inverse.mT, b[:, None])
+        weights = np.concatenate([b - scale * rho * a, -scale * a], axis=1)
+        return scale * gradient + (weights[:, None] @ pairs)[:, 0]
+
+
+class MLPProblem:
+    """A party's problem (2): least squares near the consensus, by L-BFGS.
+
+    The networks of two variables share no parameter. Each therefore has parameters, a
+    step length and a memory of curvature of its own, in one row of an array, and those
+    that are solved are left alone. Hidden units of all variables are computed together,
+    for blocks of rows that stay in the processor's cache.
+
+    The penalty's curvature is known, so only that of the loss is remembered: a round
+    starts with the value, the slope and the curvature with which the last one ended,
+    although penalty and consensus have changed, and soon takes one evaluation.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The party's centred rows.
+    n_total : float
+        Rows of all parties.
+    n_hidden : int
+        Hidden units of every variable's network.
+    max_iter : int, default=100
+        Bound on the optimiser's iterations in one round.
+    tol : float, default=1e-7
+        Expected relative decrease of the objective at which it stops.
+    """
+
+    def __init__(self, X, n_total, n_hidden, max_iter=100, tol=1e-7):
+        n, d = X.shape
+        # one row per variable, and one of ones for the biases
+        self.columns = np.ones((d + 1, n))
+        self.columns[:d] = X.T
+        self.n_total, self.n_hidden = n_total, n_hidden
+        self.max_iter, self.tol = max_iter, tol
+        self._at, self._memory = None, None
+
+    def solve(self, consensus, dual, rho):
+        """Minimise the loss plus the augmented Lagrangian's terms."""
+        centre, dual = self._by_variable(consensus), self._by_variable(dual)
+        if self._at is None:
+            self._at = _Point(centre, *self.evaluate(centre))
+            self._memory = _Curvature(*centre.shape)
+
+        def value(parameters, loss, which):
+            gap = parameters - centre[which]
+            return loss + np.vecdot(gap, dual[which] + 0.5 * rho * gap)
+
+        unsolved = np.ones(len(centre), dtype=bool)
+        for _ in range(self.max_iter):
+            at = self._at
+            now = value(at.parameters, at.loss, slice(None))
+            gradient = at.slope + dual + rho * (at.parameters - centre)
+            enough = self.tol * max(1.0, abs(now.sum())) / len(now)
+            # steps gain at most one over rho times that, unless the loss is concave
+            if 10.0 * np.vecdot(gradient, gradient).max() <= rho * enough:
+                break
+            step = -self._memory.newton(gradient, rho)
+            decrease = -np.vecdot(gradient, step)
+            unsolved &= decrease > enough
+            if not unsolved.any():
+                break
+            stuck = self._move(step, unsolved, value, now - 1e-4 * decrease)
+            unsolved[stuck] = False
+        return self._flat(self._at.parameters)
+
+    def evaluate(self, parameters, which=None):
+        """Return losses of some variables and their gradients.
+
+        Parameters
+        ----------
+        parameters : ndarray of shape (k, p)
+            Of the variables asked for.
+        which : ndarray of int of shape (k,), default=None
+            These variables; all if None.
+
+        Returns
+        -------
+        losses : ndarray of shape (k,)
+        gradients : ndarray of shape (k, p)
+            Zero for the effect of a variable on itself.
+        """
+        which = np.arange(len(parameters)) if which is None else which
+        k, width, n_hidden = len(which), len(self.columns), self.n_hidden
+        maps, output, offset = self._parts(parameters)
+        # a sigmoid is (1 + tanh(z / 2)) / 2, and numpy's tanh takes a third of the time
+        maps = 0.5 * maps.reshape(k * n_hidden, width)
+        half, level = 0.5 * output[:, None], offset + 0.5 * output.sum(1, keepdims=True)
+        loss, by_maps = np.zeros(k), np.zeros_like(maps)
+        by_output, by_offset = np.zeros_like(output), np.zeros_like(offset)
+        n_rows = max(64, _BLOCK // (k * n_hidden))
+        for start in range(0, self.columns.shape[1], n_rows):
+            block = self.columns[:, start : start + n_rows]
+            hidden = maps @ block
+            hidden = np.tanh(hidden, out=hidden).reshape(k, n_hidden, -1)
+            residual = (half @ hidden)[:, 0] + level - block[which]
+            loss += np.vecdot(residual, residual)
+            by_output += (hidden @ residual[:, :, None])[:, :, 0]
+            by_offset += residual.sum(axis=1, keepdims=True)
+            hidden *= hidden
+            np.subtract(1.0, hidden, out=hidden)
+            hidden *= residual[:, None]
+            by_maps += hidden.reshape(len(maps), -1) @ block.T
+        by_output = 0.5 * (by_output + by_offset)
+        by_maps = by_maps.reshape(k, n_hidden, width) * (0.25 * output[:, :, None])
+        by_maps[np.arange(k), :, which] = 0.0
+        parts = [by_maps.reshape(k, -1), by_output, by_offset]
+        return 0.5 * loss / self.n_total, np.hstack(parts) / self.n_total
+
+    def _move(self, step, unsolved, value, at_most):
+        """Go along each variable's step, or a part of it; return who found no way."""
+        old, new = self._at, self._at.copy()
+        length, left = 1.0, np.flatnonzero(unsolved)
+        while len(left) and length > 1e-8:
+            tried = old.parameters[left] + length * step[left]
+            loss, slope = self.evaluate(tried, left)
+            good = value(tried, loss, left) <= at_most[left]
+            found = left[good]
+            new.parameters[found] = tried[good]
+            new.loss[found], new.slope[found] = loss[good], slope[good]
+            left, length = left[~good], 0.3 * length
+        self._memory.add(new.parameters - old.parameters, new.slope - old.slope)
+        self._at = new
+        return left
+
+    def _by_variable(self, flat):
+        """Return a row of maps with biases, output weights and offset per variable."""
+        d = len(self.columns) - 1
+        maps, bias, output, offset = unpack_mlp(flat, d, self.n_hidden)
+        maps = np.concatenate([maps, bias], axis=1).transpose(2, 0, 1)
+        return np.hstack([maps.reshape(d, -1), output[:, 0].T, offset[:, None]])
+
+    def _parts(self, parameters):
+        """Return maps with biases, output weights and offsets of some variables."""
+        n_maps = self.n_hidden * len(self.columns)
+        return parameters[:, :n_maps], parameters[:, n_maps:-1], parameters[:, -1:]
+
+    def _flat(self, parameters):
+        d = len(parameters)
+        maps, output, offset = self._parts(parameters)
+        maps = maps.reshape(d, self.n_hidden, d + 1).transpose(1, 2, 0)
+        parts = maps[:, :d], maps[:, d], output.T, offset
+        return np.concatenate([part.ravel() for part in parts])

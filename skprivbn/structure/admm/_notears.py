@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Self
 
 import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
@@ -18,8 +16,9 @@ from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._acyclicity import ACYCLICITY
-from skprivbn.structure._continuous import (
+from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
+    integer_seed,
     refuse_constant,
     warn_if_standardised,
     warn_if_units_differ,
@@ -42,7 +41,13 @@ from skprivbn.structure.gaussian._program import (
     read_noisy,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
-from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
+from skprivbn.utils._sklearn import (
+    Interval,
+    RenamedParameters,
+    StrOptions,
+    fill_params,
+    settings_of,
+)
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
 #: settings of `admm_params`
@@ -62,7 +67,7 @@ MLP_PARAMS = {
 }
 
 
-class ADMMMixin(CallbackSupportMixin, RowsMixin):
+class ADMMMixin(RenamedParameters, CallbackSupportMixin, RowsMixin):
     """What the estimators that run Algorithm 1 share."""
 
     _parameter_constraints = {
@@ -74,25 +79,7 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
         "verbose": ["verbose"],
     }
 
-    def __new__(cls, *args, **params):
-        """Refuse parameters of release 0.2 that have moved."""
-        _refuse_moved(params)
-        return super().__new__(cls)
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters of this estimator.
-
-        Returns
-        -------
-        self : estimator instance
-        """
-        _refuse_moved(params)
-        return super().set_params(**params)
+    _renamed = settings_of("admm_params", ADMM_PARAMS)
 
     @property
     def _steps(self):
@@ -181,20 +168,6 @@ class ADMMMixin(CallbackSupportMixin, RowsMixin):
             "them, although it sees no other party's numbers; the coordinator reads "
             "the result only. FederatedGaussianBayesianNetwork takes two sums"
         )
-
-
-def _refuse_moved(params):
-    """Raise if parameters were given by the names they had in release 0.2."""
-    for name in params:
-        for word, settings in (
-            ("admm_params", ADMM_PARAMS),
-            ("mlp_params", MLP_PARAMS),
-        ):
-            if name in settings:
-                raise TypeError(
-                    f"{name} is now a setting of {word}: write "
-                    f"{word}={{{name!r}: ...}} instead of {name}=..."
-                )
 
 
 class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
@@ -323,6 +296,8 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     """
 
     protocols = (admm, network_moments, score_rows, keep_predictions)
+    _renamed = ADMMMixin._renamed | settings_of("mlp_params", MLP_PARAMS)
+    _networks = (GaussianBayesianNetwork, MLPNetwork)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,
         "method": [StrOptions({"linear", "mlp"})],
@@ -402,9 +377,6 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         n_hidden = mlp["n_hidden"]
         n_free = n_free_of_mlp(self.n_features_in_, n_hidden)
         problem = {"lambda1": 0.01, "n_maps": n_hidden, "n_free": n_free} | given
-        seed = self.random_state
-        if not isinstance(seed, Integral):
-            seed = check_random_state(seed).randint(2**31)
         return self._terms(
             n_parties,
             problem | {"lambda2": mlp["lambda2"]},
@@ -413,7 +385,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             gamma2=1.2,
             loss_scale=1.0,
             n_hidden=n_hidden,
-            seed=int(seed),
+            seed=integer_seed(self.random_state),
         )
 
     def _make_network(self, found, terms):
@@ -466,25 +438,12 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        if self.method == "linear" or is_partition(X):
-            return super().predict(X)
-        return self.network_.predict(self._rows(X))
-
-    def _public_model(self):
-        if self.method == "linear":
-            return super()._public_model()
-        return self.network_.to_dict()
+        network = getattr(self, "network_", None)
+        if isinstance(network, MLPNetwork) and not is_partition(X):
+            return network.predict(self._rows(X))
+        return super().predict(X)
 
     @classmethod
     def _public_model_memory(cls, model, n_features):
         n_units = model.get("n_hidden", 0) * n_features
         return n_units, n_units * n_features
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        if "n_hidden" not in model:
-            return super()._from_public_model(model, n_features)
-        network = MLPNetwork.from_dict(model, n_features)
-        estimator = cls("mlp", mlp_params={"n_hidden": network.n_hidden})
-        estimator.network_ = network
-        return estimator

@@ -15,8 +15,12 @@ from skprivbn.federation import SAME_ROWS, Me, PartyRefusal, Sum, Terms, program
 from skprivbn.federation._rows import unit_of_squares
 from skprivbn.programs import Moments
 from skprivbn.programs._moments import add_moments
-from skprivbn.structure.admm._mlp import initial_mlp, mlp_forward, n_free_of_mlp
-from skprivbn.structure.admm._mlp_problem import MLPProblem
+from skprivbn.structure.admm._mlp import (
+    MLPProblem,
+    initial_mlp,
+    mlp_forward,
+    n_free_of_mlp,
+)
 from skprivbn.structure.admm._steps import (
     ConsensusProblem,
     LinearProblem,

@@ -1,20 +1,23 @@
 """One Bayesian network from columns that different sites hold."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._checks import (
     check_parents,
     known_states,
     per_node,
 )
-from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.shares import (
@@ -33,22 +36,23 @@ from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
 )
-from skprivbn.structure.collective._graph import CollectiveModel, adjacency_matrix
-from skprivbn.structure.collective._local_structure import METHODS
 from skprivbn.structure.collective._program import (
     CollectiveTerms,
     LocalModels,
     collective,
 )
 from skprivbn.structure.collective._site import SELECTIONS
+from skprivbn.structure.collective._structure import METHODS, crossing
 from skprivbn.structure.k2._base import check_ordering
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import (
     HasMethods,
     Interval,
+    RenamedParameters,
     StrOptions,
     _fit_context,
     fill_params,
+    settings_of,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -59,20 +63,81 @@ SEARCH_PARAMS = {
 }
 
 
-class _SearchParams:
-    """Settings of the search that release 0.2 had as parameters."""
+@dataclass
+class CollectiveModel:
+    """Graph and counts, from which the networks follow; new counts can be added.
 
-    def __new__(cls, *args, **params):
-        for name in params.keys() & SEARCH_PARAMS.keys():
-            raise TypeError(
-                f"{name} is now a setting of search_params: write "
-                f"search_params={{{name!r}: ...}} instead of {name}=..."
-            )
-        return super().__new__(cls)
+    Attributes
+    ----------
+    names, owners : list of str
+        Of every variable.
+    states : list of list
+        Labels of every variable.
+    local_parents, parents : list of list of int
+        Of every variable: in its site's own network, and in the collective one.
+    local_counts : list of ndarray
+        Of every variable with its local parents.
+    cross_counts : list of (ndarray or None)
+        Of variables with a parent at another site, with all their parents. Weighted,
+        if rows were.
+    cuts : dict of str to float or None
+        Log-likelihood below which a row does not fit a site's own network.
+    """
+
+    names: list
+    owners: list
+    states: list
+    local_parents: list
+    local_counts: list
+    parents: list
+    cross_counts: list
+    cuts: dict = field(default_factory=dict)
+
+    def add(self, local_counts, cross_counts):
+        """Add the counts of new rows."""
+        self.local_counts = [a + b for a, b in zip(self.local_counts, local_counts)]
+        self.cross_counts = [
+            None if kept is None else kept + new
+            for kept, new in zip(self.cross_counts, cross_counts)
+        ]
+
+    def cross_edges(self):
+        """Return the edges between sites, as pairs of names."""
+        adjacency = graph_of(self.parents)
+        return self.named(np.argwhere(crossing(adjacency, self.owners)))
+
+    def network(self, alpha):
+        """Return the collective network."""
+        pairs = zip(self.cross_counts, self.local_counts)
+        counts = [local if cross is None else cross for cross, local in pairs]
+        return self._build(range(len(self.names)), self.parents, counts, alpha)
+
+    def local_networks(self, alpha):
+        """Return every site's own network."""
+        held = {}
+        for v, owner in enumerate(self.owners):
+            held.setdefault(owner, []).append(v)
+        return {
+            site: self._build(variables, self.local_parents, self.local_counts, alpha)
+            for site, variables in held.items()
+        }
+
+    def _build(self, variables, parents, counts, alpha):
+        return BayesianNetwork.from_counts(
+            [self.names[v] for v in variables],
+            [self.states[v] for v in variables],
+            [[self.names[u] for u in parents[v]] for v in variables],
+            [counts[v] for v in variables],
+            alpha=alpha,
+        )
+
+    def named(self, edges):
+        """Return edges, pairs of numbers, as pairs of names."""
+        return [(self.names[u], self.names[v]) for u, v in edges]
 
 
 class CollectiveBayesianNetwork(
-    _SearchParams, CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
+    RenamedParameters, CallbackSupportMixin, DiscreteNetworkMixin, BaseEstimator
 ):
     """Learn a discrete Bayesian network from columns of several sites.
 
@@ -189,6 +254,7 @@ class CollectiveBayesianNetwork(
 
     protocols = (collective, score_columns, score_rows, keep_predictions)
     _steps = {"step": "turn", "every": 100}
+    _renamed = settings_of("search_params", SEARCH_PARAMS)
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         "disclosure": [StrOptions({"private_counts", "rows"})],
@@ -446,5 +512,5 @@ def _check_structure(structure, names):
         sorted(names.index(u) for u in check_parents(node, given[node], names))
         for node in names
     ]
-    check_dag(adjacency_matrix(parents), names)
+    check_dag(graph_of(parents), names)
     return parents

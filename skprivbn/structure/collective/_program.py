@@ -5,18 +5,21 @@ learns the links between sites, either from some rows that the others send it or
 tables that they count together without showing rows, and tells them the result.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any, Literal
 
 import numpy as np
 
 from skprivbn.bayesian_network._checks import MAX_STATES, check_states
+from skprivbn.bayesian_network._dag import graph_of, parents_of
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
+from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import (
     compare,
     find_records,
@@ -24,20 +27,23 @@ from skprivbn.programs._columns import (
     start_talk,
 )
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
-from skprivbn.structure.collective._graph import (
-    adjacency_matrix,
-    crossing,
-    explain_away,
-    families_across,
-    join_graphs,
-    parents_of,
-)
-from skprivbn.structure.collective._local_structure import Tables, learn_structure
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._search import complete
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.collective._site import (
     Site,
     common_lowest,
     n_lowest,
     row_weights,
+)
+from skprivbn.structure.collective._structure import (
+    crossing,
+    explaining_away,
+    families_across,
+    joining_graphs,
+    largest_table,
+    learning_structure,
+    scores_of_rows,
 )
 
 
@@ -127,10 +133,10 @@ class CollectiveTerms(LabelTerms):
         """Tell whether the centre gets to see rows."""
         return self.disclosure == "rows"
 
-    def learn_structure(self, tables, ordering):
+    def learning_structure(self, scores, ordering):
         """Search as all sides do."""
-        return learn_structure(
-            tables,
+        return learning_structure(
+            scores,
             ordering=ordering,
             method=self.method,
             max_parents=self.max_parents,
@@ -252,97 +258,83 @@ def be_centre(
         ``cross_counts`` of columns with a parent at another site; ``n_sent`` rows, and
         below which log-likelihood at each site (``cuts``).
     """
-
-    def learn_links(tables):
-        return _learn_links(me.terms, local, tables)
-
     if sample is None:
-        links = yield from search_on_shares(talk, site, learn_links)
+        n_samples = len(site.codes)
+        tables = AskedTables(site.n_states, max_cells=largest_table(n_samples))
+        steps = _learning_links(me.terms, local, TableScores(tables, n_samples, "bic"))
+        links = yield from asking_others(steps, partial(count_on_shares, talk, site))
         found = NO_LINKS | links
     else:
         codes, cuts = yield from _receive_rows(me, talk, site, sample)
         found = NO_LINKS | {"cuts": cuts, "n_sent": len(codes)}
         if len(codes) or me.terms.model is not None:
-            tables = Tables.from_rows(codes, site.n_states, sample.weights)
-            found |= learn_links(tables)
+            scores = scores_of_rows(codes, site.n_states, sample.weights)
+            found |= complete(_learning_links(me.terms, local, scores))
     for peer in talk.peers:
         talk.send(peer, {"found": found})
     return found
 
 
-def _learn_links(terms, local, tables):
+def _learning_links(terms, local, scores):
     """Return the graph, local edges found false, and tables across sites."""
     removed = []
     if terms.parents is not None:
-        graph = adjacency_matrix(terms.parents)
+        graph = graph_of(terms.parents)
     else:
-        links = crossing(terms.learn_structure(tables, terms.ordering), terms.owners)
-        own = adjacency_matrix(local["local_parents"])
-        graph = joined = join_graphs(own, links, tables)
+        found = yield from terms.learning_structure(scores, terms.ordering)
+        links = crossing(found, terms.owners)
+        own = graph_of(local["local_parents"])
+        graph = joined = yield from joining_graphs(own, links, scores)
         if terms.post_process:
-            graph = explain_away(joined, terms.owners, tables)
+            graph = yield from explaining_away(joined, terms.owners, scores)
         removed = np.argwhere(joined & ~graph).tolist()
-    families = families_across(graph, terms.owners)
-    tables.fetch(families.values())
+    families, tables = families_across(graph, terms.owners), scores.tables
+    yield from tables.asking(families.values())
     return {
         "parents": parents_of(graph),
         "removed": removed,
         "cross_counts": [
-            tables(families[v]) if v in families else None for v in range(len(graph))
+            tables.ordered(families[v]) if v in families else None
+            for v in range(len(graph))
         ],
     }
 
 
-class _Asked(Exception):
-    """A search needs tables that have not been counted."""
-
-
-def _ask_for(tables):
-    raise _Asked(tables)
-
-
-def search_on_shares(
-    talk: Conversation, site: Site, search: Callable
-) -> Generator[Any, Any, Any]:
-    """Run a search at the centre; all sites count the tables that it lacks.
+def count_on_shares(
+    talk: Conversation, site: Site, question: Any
+) -> Generator[Any, Any, np.ndarray]:
+    """Have all sites count the tables that the centre's search lacks.
 
     Parameters
     ----------
     talk : Conversation
     site : Site
-    search : callable
-        Takes :class:`Tables`. It begins anew whenever one is missing, with those that
-        are known by then.
+    question : Question
 
     Returns
     -------
-    result : object
-        What the search returns.
+    counts : ndarray of int64
+        Those of all tables in a row.
     """
-    tables = Tables(site.n_states, len(site.codes), _ask_for)
-    while True:
-        try:
-            return search(tables)
-        except _Asked as error:
-            (asked,) = error.args
-        for peer in talk.peers:
-            talk.send(peer, {"count": [list(variables) for variables in asked]})
-        shares = yield from converse(site.count(asked), "shares of counts")
-        for peer in talk.peers:
-            theirs = yield from converse(
-                talk.receive(peer), "which tables to count", "public"
-            )
-            if type(theirs) is not list or len(theirs) != len(asked):
-                raise ProtocolError("a site tells other shares than it was asked for")
-            for own, share in zip(shares, theirs):
-                if share is not None:
-                    if not is_array(share, own.shape, own.dtype):
-                        raise ProtocolError("a share has another shape or type")
-                    own += share
-        counts = [table.astype(np.int64) for table in shares]
-        if not all(map(site.can_be_counts, asked, counts)):
-            raise PartyRefusal("inconsistent")
-        tables.keep(asked, counts)
+    asked = question.asked
+    for peer in talk.peers:
+        talk.send(peer, {"count": [list(variables) for variables in asked]})
+    shares = yield from converse(site.count(asked), "shares of counts")
+    for peer in talk.peers:
+        theirs = yield from converse(
+            talk.receive(peer), "which tables to count", "public"
+        )
+        if type(theirs) is not list or len(theirs) != len(asked):
+            raise ProtocolError("a site tells other shares than it was asked for")
+        for own, share in zip(shares, theirs):
+            if share is not None:
+                if not is_array(share, own.shape, own.dtype):
+                    raise ProtocolError("a share has another shape or type")
+                own += share
+    counts = [table.astype(np.int64) for table in shares]
+    if not all(map(site.can_be_counts, asked, counts)):
+        raise PartyRefusal("inconsistent")
+    return np.concatenate([table.ravel() for table in counts])
 
 
 @dataclass

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from skprivbn.bayesian_network._dag import parents_of
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.bayesian_network._tables import count_rows
 from skprivbn.crypto._psi import normalise_key
@@ -21,8 +22,11 @@ from skprivbn.federation import PartyRefusal
 from skprivbn.programs._columns import check_table, own_columns
 from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._discrete_columns import can_be_counts
-from skprivbn.structure.collective._graph import parents_of
-from skprivbn.structure.collective._local_structure import Tables
+from skprivbn.structure._search import complete
+from skprivbn.structure.collective._structure import (
+    largest_table,
+    scores_of_rows,
+)
 
 #: of one session; masks of Paillier counts are sized for them
 MAX_COUNTS = 1 << 22
@@ -164,11 +168,10 @@ class Site:
 
     def learn_local(self):
         """Learn the network of the own columns, or count new rows for a given one."""
-        tables, given = Tables.from_rows(self.codes, self._own_sizes), self.terms.model
-        self.cut = None
+        codes, given, self.cut = self.codes, self.terms.model, None
         if given is None:
-            self.parents = self._find_parents(tables)
-            counts = self._family_counts(tables)
+            self.parents = self._find_parents()
+            counts = self._family_counts(codes)
             self._score_rows(counts)
         else:
             place = {v: i for i, v in enumerate(self.variables)}
@@ -178,9 +181,8 @@ class Site:
             self.cut = given.cuts.get(self.me.name)
             if self.cut is not None:
                 # as in the paper: rows that do not fit go to the centre instead
-                fitting = self.codes[self.log_likelihood > self.cut]
-                tables = Tables.from_rows(fitting, self._own_sizes)
-            counts = self._family_counts(tables)
+                codes = codes[self.log_likelihood > self.cut]
+            counts = self._family_counts(codes)
         return {
             "n_samples": len(self.codes),
             "states": self.states,
@@ -188,7 +190,7 @@ class Site:
             "counts": counts,
         }
 
-    def _find_parents(self, tables):
+    def _find_parents(self):
         terms = self.terms
         if terms.parents is not None:
             place = {v: i for i, v in enumerate(self.variables)}
@@ -201,14 +203,15 @@ class Site:
             ordering = [
                 self.variables.index(v) for v in ordering if v in self.variables
             ]
-        adjacency = terms.learn_structure(tables, ordering)
-        return parents_of(adjacency)
+        scores = scores_of_rows(self.codes, self._own_sizes)
+        return parents_of(complete(terms.learning_structure(scores, ordering)))
 
-    def _family_counts(self, tables):
-        for v, found in enumerate(self.parents):
-            n_cells = prod(self._own_sizes[u] for u in [*found, v])
-            check_table(self.me, n_cells, tables.n_samples)
-        return [tables([*found, v]) for v, found in enumerate(self.parents)]
+    def _family_counts(self, codes):
+        families = [[*found, v] for v, found in enumerate(self.parents)]
+        for family in families:
+            n_cells = prod(self._own_sizes[v] for v in family)
+            check_table(self.me, n_cells, len(codes))
+        return [count_rows(codes, family, self._own_sizes) for family in families]
 
     def _score_rows(self, counts):
         """Compute how likely every row is under the own network."""
@@ -266,7 +269,7 @@ class Site:
         n_cells = prod(self.n_states[v] for v in variables)
         check_table(self.me, n_cells, len(self.codes))
         declared = self.terms.parents or []
-        if n_cells > Tables.largest(len(self.codes)) and not any(
+        if n_cells > largest_table(len(self.codes)) and not any(
             set(variables) <= {v, *parents} for v, parents in enumerate(declared)
         ):
             raise PartyRefusal("refused")

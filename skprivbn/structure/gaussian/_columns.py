@@ -1,9 +1,13 @@
-"""The covariance of columns that different parties hold, from secure products.
+"""Covariance and log-likelihood of columns of several parties, by secure products.
 
 Every party centres and scales its own columns, which needs nobody else, and rounds
 them to integers. For two parties, the products of one's bits with the other's numbers
 end as shares, by oblivious transfers; weighted by powers of two and added over the
 records they are shares of the cross-products. Only their sums are opened.
+
+Under a public network, the residual of a node is a sum of parts, one per party, that
+are linear in the party's own columns. Squares of parts are computed alone, products of
+the parts of two parties on shares. Only the sum over all nodes and records is opened.
 """
 
 from collections.abc import Generator
@@ -21,31 +25,42 @@ from skprivbn.crypto.shares._products import (
 )
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
+from skprivbn.federation._models import rebuild_model
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.programs._columns import (
+    RING,
     ColumnsTerms,
+    ScoreTerms,
     compare,
     find_records,
     finish,
+    open_score,
     own_columns,
     start_talk,
 )
-from skprivbn.structure._continuous import vary
+from skprivbn.structure._learnt import vary
 
 #: fixed point of scaled columns: units of 2**-13 standard deviations, up to +-16
 FRACTION_BITS, BITS = 13, 18
 
-#: records per batch of transfers
-_BATCH = 512
+#: fixed point of parts of residuals: units of 2**-16 standard deviations of the noise
+SCORE_FRACTION_BITS, SCORE_BITS = 16, 32
+#: half of the unit of a square
+UNIT = 2.0 ** (-2 * SCORE_FRACTION_BITS - 1)
+#: the sum of squared residuals, and what is added to it, have to be smaller
+MAX_SUM = 2.0**61
+
+#: rows per batch of transfers: of records, and of parts of residuals
+_BATCH, _BATCH_OF_PARTS = 512, 1024
 
 
-def to_bits(integers, n_bits=BITS):
+def to_bits(integers, n_bits):
     """Return the two's complement bits of (m, c) integers as (m, c * n_bits)."""
     shifted = integers[:, :, None] >> np.arange(n_bits)
     return (shifted & 1).astype(bool).reshape(len(integers), -1)
 
 
-def bit_weights(n_bits=BITS):
+def bit_weights(n_bits):
     """Values of the bits modulo 2**64: the highest one is negative."""
     weights = np.array(1, dtype=np.uint64) << np.arange(n_bits, dtype=np.uint64)
     weights[-1] = 2**64 - 2 ** (n_bits - 1)
@@ -169,35 +184,112 @@ def share_products(
     """
     owners = np.array(me.terms.owners)
     shares = np.zeros((len(owners), len(owners)), dtype=np.uint64)
-    for one, other in combinations(me.roster, 2):
-        if me.name in (one, other):
-            block = yield from _cross_products(me, talk, links, integers, one, other)
-            rows, columns = (
-                np.flatnonzero(owners == one),
-                np.flatnonzero(owners == other),
+    for pair in combinations(me.roster, 2):
+        if me.name in pair:
+            rows, columns = (np.flatnonzero(owners == name) for name in pair)
+            block = yield from cross_products(
+                me, talk, links, pair, integers, (len(rows), len(columns)), BITS, _BATCH
             )
             shares[np.ix_(rows, columns)] = block
             shares[np.ix_(columns, rows)] = block.T
     return shares
 
 
-def _cross_products(me, talk, links, integers, one, other):
-    """Shares modulo 2**64 of the products of `one`'s columns with `other`'s."""
-    n_one, n_other = (me.terms.owners.count(name) for name in (one, other))
-    total = np.zeros((n_one, n_other), dtype=np.uint64)
-    weights = bit_weights()[:, None]
-    for start in range(0, len(integers), _BATCH):
-        own = integers[start : start + _BATCH]
+def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch):
+    """Share the products of two parties' columns, summed over rows, modulo 2**64.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    links : dict of str to Link
+    pair : tuple of str
+        This party and another, in the order of the roster.
+    own : ndarray of int64 of shape (n_rows, n_own)
+    n_columns : tuple of int
+        Of both.
+    n_bits : int
+        Of the first party's numbers.
+    batch : int
+        Rows that are multiplied together.
+
+    Returns
+    -------
+    shares : ndarray of uint64 of shape `n_columns`
+    """
+    one, other = pair
+    n_one, n_other = n_columns
+    total, weights = np.zeros(n_columns, dtype=RING), bit_weights(n_bits)[:, None]
+    for start in range(0, len(own), batch):
+        part = own[start : start + batch]
         if me.name == one:
-            nothing = np.zeros((len(own), n_other), dtype=np.uint64)
-            parts = yield from multiply_by_my_bits(
-                talk, links, [other], to_bits(own), nothing
+            nothing = np.zeros((len(part), n_other), dtype=RING)
+            products = yield from multiply_by_my_bits(
+                talk, links, [other], to_bits(part, n_bits), nothing
             )
         else:
-            parts = yield from multiply_by_their_bits(
-                talk, links, one, n_one * BITS, own.astype(np.uint64)
+            products = yield from multiply_by_their_bits(
+                talk, links, one, n_one * n_bits, part.astype(RING)
             )
-        summed = parts.sum(axis=1, dtype=np.uint64)
-        summed = summed.reshape(n_one, BITS, n_other)
-        total += (summed * weights).sum(axis=1, dtype=np.uint64)
+        summed = products.sum(axis=1, dtype=RING).reshape(n_one, n_bits, n_other)
+        total += (summed * weights).sum(axis=1, dtype=RING)
     return total
+
+
+@program(ScoreTerms)
+def score_gaussian_columns(me: Me) -> Generator[Any, Any, dict]:
+    """Score the records that all parties have under a public Gaussian network."""
+    talk, X = start_talk(me), np.asarray(me.numbers())
+    if X.ndim != 2 or X.shape[1] != len(own_columns(me)):
+        raise PartyRefusal("invalid-data")
+    network = rebuild_model(me.terms.model, len(me.terms.owners)).network_
+    records = yield from find_records(me, talk)
+    parts = _parts_of_residuals(me, network, X[records])
+
+    def share(links):
+        # arrays of one number: NumPy warns when scalars wrap around, as they do here
+        squares = np.array([np.sum(parts**2)]).astype(RING)
+        for pair in combinations(me.roster, 2):
+            if me.name in pair:
+                found = yield from _products(me, network, parts, talk, links, pair)
+                squares += 2 * found
+        constant = _constant(me, network, len(parts))
+        return np.append(constant - squares, RING.type(0))
+
+    return (yield from open_score(me, talk, len(parts), share, UNIT))
+
+
+def _parts_of_residuals(me, network, X):
+    """Own parts of all residuals, centred so that those of two do not cancel."""
+    own = own_columns(me)
+    effects = np.eye(len(network.nodes)) - network.weights
+    centred = X - network.mean[own]
+    parts = centred @ effects[own] / np.sqrt(network.variances)
+    integers = np.rint(parts * 2.0**SCORE_FRACTION_BITS)
+    # the largest sum of squares of all residuals, should those of all be alike
+    most = len(me.roster) ** 2 * np.sum(integers**2)
+    if not (np.abs(integers) < 2.0 ** (SCORE_BITS - 1)).all() or not most < MAX_SUM:
+        raise PartyRefusal("out-of-range")
+    return integers.astype(np.int64)
+
+
+def _products(me, network, parts, talk, links, pair):
+    """Share of the sum of products of two parties' parts of the same residuals."""
+    effects = np.eye(len(network.nodes)) - network.weights
+    owners = np.array(me.terms.owners)
+    both = [(effects[owners == name] != 0).any(axis=0) for name in pair]
+    numbers = parts[:, both[0] & both[1]].reshape(-1, 1)
+    found = yield from cross_products(
+        me, talk, links, pair, numbers, (1, 1), SCORE_BITS, _BATCH_OF_PARTS
+    )
+    return found.ravel()
+
+
+def _constant(me, network, n_records):
+    """What the normalisation of the own columns' nodes adds, in the ring."""
+    variances = network.variances[own_columns(me)]
+    logarithms = -0.5 * np.sum(np.log(2.0 * np.pi * variances))
+    constant = np.rint(n_records * logarithms / UNIT)
+    if not np.abs(constant) * len(me.roster) < MAX_SUM:
+        raise PartyRefusal("out-of-range")
+    return np.array([constant], dtype=np.int64).astype(RING)

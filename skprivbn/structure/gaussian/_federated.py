@@ -20,11 +20,10 @@ from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import Moments, keep_predictions, score_rows
-from skprivbn.programs._columns import add_column_scores, same_number_of_records
+from skprivbn.programs._columns import same_number_of_records
 from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import report_moments
-from skprivbn.structure._basis import BASES, basis_features
-from skprivbn.structure._continuous import (
+from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     refuse_constant,
     warn_if_few_rows,
@@ -32,17 +31,24 @@ from skprivbn.structure._continuous import (
     warn_if_units_differ,
 )
 from skprivbn.structure._resampling import share_of_edges, wishart_root
-from skprivbn.structure.gaussian._column_scores import score_gaussian_columns
-from skprivbn.structure.gaussian._columns import ColumnMomentsTerms, column_moments
-from skprivbn.structure.gaussian._exact import MAX_VARIABLES
-from skprivbn.structure.gaussian._moments import nearest_covariance
+from skprivbn.structure.gaussian._columns import (
+    ColumnMomentsTerms,
+    column_moments,
+    score_gaussian_columns,
+)
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     network_moments,
     read_noisy,
 )
+from skprivbn.structure.gaussian._scores import (
+    BASES,
+    basis_features,
+    nearest_covariance,
+)
 from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
+    MAX_VARIABLES,
     SEARCHES,
     choose,
     search,
@@ -233,6 +239,8 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self.accountant = accountant
         self.min_honest = min_honest
 
+    _scores_columns = score_gaussian_columns
+
     @property
     def _assumes_equal_variances(self):
         return self.method in EQUAL_VARIANCE_SEARCHES
@@ -340,11 +348,6 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self.n_iter_ = 1
         warn_if_few_rows(moments.n_rows, len(moments.mean))
         return moments
-
-    def _add_scores(self, X, sample_weight=None, **beside):
-        if not isinstance(X, VerticalPartition | RemoteColumns):
-            return super()._add_scores(X, sample_weight, **beside)
-        return add_column_scores(self, X, sample_weight, score_gaussian_columns)
 
     @property
     def _search_options(self):

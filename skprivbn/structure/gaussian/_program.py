@@ -24,9 +24,13 @@ from skprivbn.federation._rows import sum_over_rows
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
-from skprivbn.structure._basis import N_FUNCTIONS, expand
-from skprivbn.structure.gaussian._hill_climbing import edge_penalty
-from skprivbn.structure.gaussian._moments import effective_rows, noise_on_correlations
+from skprivbn.structure.gaussian._scores import (
+    N_FUNCTIONS,
+    edge_penalty,
+    effective_rows,
+    expand,
+    noise_on_correlations,
+)
 from skprivbn.utils import warn_user
 from skprivbn.utils._linalg import upper
 

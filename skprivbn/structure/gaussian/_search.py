@@ -1,26 +1,36 @@
-"""From pooled moments to a graph: one entry for every search."""
+"""From pooled moments to a graph: one entry for every search.
+
+Partially directed graphs are boolean matrices with undirected edges present in both
+directions, as in :mod:`skprivbn.bayesian_network`.
+"""
 
 from dataclasses import dataclass
+from itertools import chain, combinations
 
 import numpy as np
+from scipy.special import ndtr
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
+from skprivbn.bayesian_network._dag import apply_meek_rules, extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._continuous import MAX_NOISE_RATIO, noise_ratio
-from skprivbn.structure.gaussian._equivalence_search import ges, pc
-from skprivbn.structure.gaussian._exact import exact_graph
-from skprivbn.structure.gaussian._hill_climbing import (
+from skprivbn.structure._learnt import MAX_NOISE_RATIO, noise_ratio
+from skprivbn.structure._search import complete, searching_equivalence
+from skprivbn.structure.gaussian._notears import golem, notears, top_down
+from skprivbn.structure.gaussian._scores import (
+    COLLINEAR,
     FeatureMoments,
+    ResidualScores,
     edge_penalty,
+    effective_rows,
     graph_score,
     hill_climb,
+    nearest_covariance,
 )
-from skprivbn.structure.gaussian._moments import effective_rows, nearest_covariance
-from skprivbn.structure.gaussian._notears import golem, notears, top_down
 
 #: searches whose directions come from equal noise variances
 EQUAL_VARIANCE_SEARCHES = ("equal_variance", "golem", "notears")
+#: more variables have too many subsets for the memory of "exact"
+MAX_VARIABLES = 20
 
 
 @dataclass(frozen=True)
@@ -212,3 +222,180 @@ def choose(moments, **options):
     if graph_score(features, found.adjacency, **each) <= bar:
         return "equal_variance", one
     return "bic", found
+
+
+def ges(covariance, n_rows, *, penalty):
+    """Greedy equivalence search with a Gaussian penalised likelihood.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+        Covariance of the variables.
+    n_rows : float
+        Rows behind it.
+    penalty : float
+        Cost of an edge; ``log(n) / 2`` is BIC.
+
+    Returns
+    -------
+    ndarray of bool of shape (d, d)
+        The equivalence class, undirected edges in both directions.
+    """
+    moments = FeatureMoments.linear(covariance, n_rows)
+    scores = ResidualScores(moments, equal_variances=False, penalty=penalty)
+    return complete(searching_equivalence(scores))
+
+
+def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
+    """PC through partial correlations and Fisher's z, the order-independent variant.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+        Covariance of the variables.
+    n_rows : float
+        Rows behind it.
+    significance : float, default=0.01
+        Level of the independence tests.
+    max_condition : int, default=None
+        Bound on the size of conditioning sets.
+
+    Returns
+    -------
+    ndarray of bool of shape (d, d)
+        Partially directed graph, undirected edges in both directions.
+
+    References
+    ----------
+    Colombo, Maathuis. Order-independent constraint-based causal structure learning.
+    JMLR 2014.
+    """
+    d = len(covariance)
+    adjacent = ~np.eye(d, dtype=bool)
+    separators = {}
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    size = 0
+    while size <= (d - 2 if max_condition is None else max_condition):
+        if n_rows - size - 3 <= 0 or adjacent.sum(axis=0).max() <= size:
+            break
+        before = adjacent.copy()
+        for x, y in np.argwhere(np.triu(adjacent)).tolist():
+            for given in chain(
+                combinations([v for v in np.flatnonzero(before[x]) if v != y], size),
+                combinations([v for v in np.flatnonzero(before[y]) if v != x], size),
+            ):
+                p = _fisher_z(correlation, x, y, list(given), n_rows)
+                if p > significance:
+                    adjacent[x, y] = adjacent[y, x] = False
+                    separators[x, y] = set(given)
+                    break
+        size += 1
+    pdag = adjacent.copy()
+    for (x, y), given in separators.items():
+        for middle in np.flatnonzero(adjacent[x] & adjacent[y]):
+            # earlier colliders win where tests contradict each other
+            if middle not in given and pdag[x, middle] and pdag[y, middle]:
+                pdag[middle, x] = pdag[middle, y] = False
+    return apply_meek_rules(pdag)
+
+
+def _fisher_z(correlation, x, y, given, n_rows):
+    """Two-sided p value of no partial correlation."""
+    index = [x, y, *given]
+    precision = np.linalg.pinv(correlation[np.ix_(index, index)], hermitian=True)
+    partial = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
+    z = np.arctanh(np.clip(partial, -1.0 + 1e-12, 1.0 - 1e-12))
+    return 2.0 * ndtr(-abs(z) * np.sqrt(n_rows - len(given) - 3))
+
+
+def exact_graph(covariance, n_rows, *, penalty):
+    """Find a graph with the highest penalised Gaussian likelihood.
+
+    By dynamic programming over subsets of the variables. A subset is an integer, whose
+    bit `v` says whether variable `v` is in it.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+        Of at most 20 variables.
+    n_rows : float
+        Rows behind it.
+    penalty : float
+        Cost of an edge; ``log(n) / 2`` is BIC.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (d, d)
+        One of the graphs that share the highest score.
+    score : float
+
+    References
+    ----------
+    Singh, Moore. Finding optimal Bayesian networks by dynamic programming. CMU 2005.
+    Silander, Myllymäki. A simple approach for finding the globally optimal Bayesian
+    network structure. UAI 2006.
+    """
+    d = len(covariance)
+    volumes = log_determinants(covariance)
+    subsets = np.arange(2**d)
+    sizes = np.bitwise_count(subsets).astype(np.int64)
+
+    def scores(child):
+        """Scores of a child with the parents of each subset; -inf if it is in it."""
+        with_child = subsets | 1 << child
+        found = -0.5 * n_rows * (volumes[with_child] - volumes) - penalty * sizes
+        return np.where(with_child == subsets, -np.inf, found)
+
+    # of all subsets of the candidates, the best parents
+    best = np.array([_highest_within(scores(child)) for child in range(d)])
+    # a graph of some variables has a sink: its parents are among the others
+    total, sink = np.full(2**d, -np.inf), np.zeros(2**d, dtype=np.int8)
+    total[0] = 0.0
+    for size in range(1, d + 1):
+        layer = subsets[sizes == size]
+        for child in range(d):
+            last = layer[layer >> child & 1 == 1]
+            others = last ^ 1 << child
+            found = total[others] + best[child, others]
+            higher = found > total[last]
+            total[last[higher]], sink[last[higher]] = found[higher], child
+    graph, left = np.zeros((d, d), dtype=bool), 2**d - 1
+    while left:
+        child = int(sink[left])
+        left ^= 1 << child
+        within = np.where(subsets & ~left == 0, scores(child), -np.inf)
+        graph[:, child] = int(within.argmax()) >> np.arange(d) & 1
+    return graph, float(total[-1])
+
+
+def log_determinants(covariance):
+    """Return the log-determinants of the covariances of all subsets of variables.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+
+    Returns
+    -------
+    volumes : ndarray of shape (2**d,)
+    """
+    found, given = np.zeros(1), covariance[None]
+    for variance in np.diag(covariance):
+        # covariances given the subset, with and without the next variable
+        least = COLLINEAR * max(variance, np.finfo(float).tiny)
+        pivot = np.maximum(given[:, 0, 0], least)
+        found = np.append(found, found + np.log(pivot))
+        row, rest = given[:, 0, 1:], given[:, 1:, 1:]
+        change = row[:, :, None] * (row / pivot[:, None])[:, None, :]
+        given = np.concatenate([rest, rest - change])
+    return found
+
+
+def _highest_within(scores):
+    """Return the highest of the scores of all subsets of each subset."""
+    highest = scores.copy()
+    for v in range(len(scores).bit_length() - 1):
+        without, with_v = np.moveaxis(highest.reshape(-1, 2, 2**v), 1, 0)
+        np.maximum(with_v, without, out=with_v)
+    return highest

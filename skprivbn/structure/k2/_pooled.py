@@ -11,7 +11,9 @@ from skprivbn.bayesian_network._checks import (
     known_states,
 )
 from skprivbn.structure._discrete_columns import encode_columns
-from skprivbn.structure._search import EdgeRules
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._search import EdgeRules, complete, searching_greedily
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.k2._base import (
     SEARCH_CONSTRAINTS,
     K2NetworkMixin,
@@ -20,9 +22,6 @@ from skprivbn.structure.k2._base import (
     warn_of_column_order,
 )
 from skprivbn.structure.k2._scores import FRACTION_BITS, DistanceScores
-from skprivbn.structure.rows._scores import TableScores
-from skprivbn.structure.rows._search import greedy_search
-from skprivbn.structure.rows._tables import AskedTables
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import _fit_context
 from skprivbn.utils._validation import declared_categories, validate_table
@@ -151,14 +150,14 @@ class K2StructureLearner(K2NetworkMixin, BaseEstimator):
                 tables, len(codes), self.criterion, self.equivalent_sample_size
             )
         rules = EdgeRules.free(len(names), self.max_parents)
-        parents, found = greedy_search(scores, ordering, rules)
+        parents, found = complete(searching_greedily(scores, ordering, rules))
         self._set_structure(names, parents, ordering)
         self.log_score_ = sum(found.values()) / (1 << FRACTION_BITS)
         self.network_ = BayesianNetwork.from_counts(
             names,
             states,
             self.parents_,
-            [tables.family(parents[v], v) for v in range(len(names))],
+            [tables.ordered([*parents[v], v]) for v in range(len(names))],
             alpha=1.0,
         )
         return self

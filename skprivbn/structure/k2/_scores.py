@@ -302,7 +302,7 @@ class DistanceScores(LocalScores):
     def __init__(self, tables, n_samples):
         self.tables, self.n_variables = tables, len(tables.n_states)
         self._terms = [
-            DistanceTerms(tables.family([], v), n_samples)
+            DistanceTerms(tables.ordered([v]), n_samples)
             for v in range(self.n_variables)
         ]
 
@@ -312,5 +312,5 @@ class DistanceScores(LocalScores):
 
     def score(self, child, parents):
         """Return the score of a node with some parents."""
-        counts = self.tables.family(parents, child)
+        counts = self.tables.ordered([*parents, child])
         return self._terms[child].score(np.moveaxis(counts, -1, 0))

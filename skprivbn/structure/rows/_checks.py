@@ -1,7 +1,8 @@
 """What users give, checked before anybody is asked anything."""
 
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -11,22 +12,58 @@ from skprivbn.bayesian_network._checks import (
     known_states,
     per_node,
 )
-from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
-from skprivbn.structure._search import EdgeRules
 from skprivbn.utils._sklearn import Interval, fill_params
 from skprivbn.utils._validation import to_numbers
 
+#: what `states` says of a column of numbers
+NUMBERS = "continuous"
 
-def check_options(estimator):
+_COUNT = [Interval(Integral, 0, None, closed="left")]
+_POSITIVE = [Interval(Real, 0, None, closed="neither")]
+
+#: settings of `search_params`, and what they are if nobody says otherwise
+SEARCH_PARAMS: dict = {
+    "ordering": (["array-like", None], None),
+    "required_edges": ([list, tuple, None], None),
+    "forbidden_edges": ([list, tuple, None], None),
+    "tiers": ([list, tuple, None], None),
+    "equivalent_sample_size": (_POSITIVE, 10.0),
+    "tabu_length": (_COUNT, 0),
+    "n_restarts": (_COUNT, 0),
+    "n_bootstrap": (_COUNT, 0),
+}
+#: those of `count_params`
+COUNT_PARAMS: dict = {
+    "alpha": ([Interval(Real, 0, None, closed="left")], 1.0),
+    "min_cell_count": (_COUNT, 0),
+    "max_iter": ([Interval(Integral, 1, None, closed="left")], 100),
+    "tol": ([Interval(Real, 0, None, closed="left")], 1e-5),
+}
+
+
+def read_settings(estimator):
+    """Return what ``search_params=`` and ``count_params=`` say, and the rest."""
+    found = {}
+    for group, known in (
+        ("search_params", SEARCH_PARAMS),
+        ("count_params", COUNT_PARAMS),
+    ):
+        constraints = {name: values for name, (values, _) in known.items()}
+        defaults = {name: default for name, (_, default) in known.items()}
+        found |= fill_params(group, getattr(estimator, group), constraints, **defaults)
+    return SimpleNamespace(**found)
+
+
+def check_options(estimator, settings, continuous):
     """Raise if some options do not go together."""
     if estimator.epsilon is not None:
         for name, plain in (
-            ("min_cell_count", estimator.min_cell_count <= 1),
-            ("continuous", estimator.continuous is None),
-            ("n_bootstrap", estimator.n_bootstrap == 0),
+            ("min_cell_count", settings.min_cell_count <= 1),
+            ("states='continuous'", not continuous),
+            ("n_bootstrap", settings.n_bootstrap == 0),
             ("missing='em'", estimator.missing != "em"),
             ("missing='error'", estimator.missing != "error"),
         ):
@@ -35,83 +72,68 @@ def check_options(estimator):
     inconsistent = (
         estimator.epsilon is not None
         or gap_rule(estimator) != "error"
-        or estimator.min_cell_count > 1
-        or estimator.n_bootstrap > 0
+        or settings.min_cell_count > 1
+        or settings.n_bootstrap > 0
     )
-    if inconsistent and any(search_settings(estimator).values()):
+    if inconsistent and (settings.tabu_length or settings.n_restarts):
         raise ValueError(
             "tabu_length and n_restarts compare whole graphs, which tables of "
             "different rows, or with noise, do not allow: leave them out with "
             "missing=, min_cell_count=, n_bootstrap= or epsilon="
         )
-    if estimator.n_bootstrap and estimator.structure is not None:
+    if settings.n_bootstrap and estimator.structure is not None:
         raise ValueError("structure= has all edges: leave out n_bootstrap=")
-    if estimator.missing == "em" and estimator.min_cell_count > 1:
-        raise ValueError(
-            "min_cell_count is about counts of rows, and missing='em' adds up "
-            "fractions of rows: choose one"
-        )
 
 
-def search_settings(estimator):
-    """Return what ``search_params=`` says, and the rest."""
-    constraints = dict.fromkeys(
-        ("tabu_length", "n_restarts"), [Interval(Integral, 0, None, closed="left")]
-    )
-    given = estimator.search_params
-    defaults = {"tabu_length": 0, "n_restarts": 0}
-    return fill_params("search_params", given, constraints, **defaults)
+def split_states(states, names):
+    """Return the states of discrete columns that are given, and which are continuous.
+
+    Parameters
+    ----------
+    states : mapping, sequence or None
+        As users give them: labels, their number, or "continuous".
+    names : list of str
+
+    Returns
+    -------
+    states : mapping, sequence or None
+        Without continuous columns, of which one state is as good as another.
+    continuous : list of int
+    """
+    given = states if isinstance(states, Mapping) else dict(zip(names, states or ()))
+    numbers = [name for name, s in given.items() if isinstance(s, str) and s == NUMBERS]
+    if not numbers:
+        return states, []
+    continuous = sorted(position(name, names, "states") for name in numbers)
+    return {name: given[name] for name in given if name not in numbers}, continuous
 
 
-def continuous_columns(estimator, names):
-    """Return the positions of continuous columns."""
-    found = [] if estimator.continuous is None else list(estimator.continuous)
-    places = sorted({position(v, names, "continuous") for v in found})
-    if places and estimator.criterion != "bic":
-        raise ValueError(
-            f"continuous columns need criterion='bic', got {estimator.criterion!r}"
-        )
-    if places and estimator.method == "ges":
-        raise ValueError(
-            "method='ges' takes graphs for equal that differ in directions, which "
-            "continuous columns limit: use 'hill_climbing' or 'k2'"
-        )
-    return places
-
-
-def declared_states(estimator, partition, names, continuous):
+def declared_states(states, partition, names, continuous):
     """Return the labels that are known before the data, of every column."""
-    states = estimator.states
-    if continuous and states is not None:
-        if not isinstance(states, Mapping):
-            states = dict(zip(names, states))
-        states = {name: states.get(name) for name in names}
-        states |= {names[v]: None for v in continuous}
+    if continuous:
+        # parties that differ about a column matter only where nothing is given
+        is_given = len(states) + len(continuous) == len(names)
+        categories = {} if is_given else partition.categories
+        rest = {name: categories.get(name) for name in names}
+        states = rest | states | {names[v]: None for v in continuous}
     declared = known_states(states, names, partition.categories)
     declared = declared or [None] * len(names)
     return [[0] if v in continuous else d for v, d in enumerate(declared)]
 
 
-def known_parents(estimator, names, continuous):
+def known_parents(structure, settings, names):
     """Return the parents that are given, if they are."""
-    if estimator.structure is None:
+    if structure is None:
         return None
     for option in ("required_edges", "forbidden_edges", "tiers", "ordering"):
-        if getattr(estimator, option) is not None:
+        if getattr(settings, option) is not None:
             raise ValueError(f"structure= has all edges: leave out {option}=")
-    given = per_node(estimator.structure, names, "structure", default=())
+    given = per_node(structure, names, "structure", default=())
     place = {name: v for v, name in enumerate(names)}
-    known = {
+    return {
         place[node]: [place[u] for u in check_parents(node, parents, names)]
         for node, parents in given.items()
     }
-    for v, parents in known.items():
-        if v not in continuous and set(parents) & set(continuous):
-            raise ValueError(
-                f"structure= gives the discrete column {names[v]!r} a continuous "
-                "parent, which conditional Gaussian networks do not have"
-            )
-    return known
 
 
 def check_values(partition, names, declared, continuous):
@@ -141,14 +163,13 @@ def check_numbers(name, column):
         )
 
 
-def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
-    """Return the rules that a search keeps.
+def edge_rules(names, required=None, forbidden=None, tiers=None):
+    """Return which edges a graph may and must have.
 
     Parameters
     ----------
     names : sequence of str
         Names of the columns.
-    max_parents : int
     required, forbidden : sequence of (parent, child) or None
         By name or position.
     tiers : sequence of sequences or None
@@ -156,7 +177,7 @@ def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
 
     Returns
     -------
-    rules : EdgeRules
+    allowed, required : ndarray of bool of shape (n_columns, n_columns)
     """
     d = len(names)
     must, may = np.zeros((d, d), dtype=bool), ~np.eye(d, dtype=bool)
@@ -167,23 +188,7 @@ def edge_rules(names, max_parents, required=None, forbidden=None, tiers=None):
         may &= rank[:, None] <= rank
     for i, j in _pairs(required, names, "required_edges"):
         must[i, j] = True
-        if not may[i, j]:
-            raise ValueError(
-                f"required_edges has {names[i]!r} -> {names[j]!r}, which "
-                "forbidden_edges or tiers rule out: an edge cannot be both"
-            )
-    try:
-        check_dag(must, names)
-    except ValueError as error:
-        raise ValueError(f"required_edges: {error}") from None
-    most = np.maximum(max_parents, must.sum(axis=0))
-    if (most > max_parents).any():
-        child = names[int(most.argmax())]
-        raise ValueError(
-            f"required_edges gives {child!r} {most.max()} parents, more than "
-            f"max_parents={max_parents}: raise it"
-        )
-    return EdgeRules(may, must, max_parents)
+    return may, must
 
 
 def _pairs(edges, names, what):

@@ -2,16 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
-from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
@@ -20,23 +18,27 @@ from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.federation import declare_noise
 from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import gap_rule, release_tables
-from skprivbn.graphical_model._searches import Released, ask
+from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._tables import TableLayout
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.structure._learnt import DiscreteNetworkMixin
+from skprivbn.structure._learnt import DiscreteNetworkMixin, integer_seed
+from skprivbn.structure._search import complete
+from skprivbn.structure._tables import noisy_terms, read_tables
 from skprivbn.structure.k2._base import check_ordering, warn_of_column_order
 from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.structure.rows._checks import (
+    COUNT_PARAMS,
+    SEARCH_PARAMS,
     check_options,
     check_values,
-    continuous_columns,
     declared_states,
     edge_rules,
     known_parents,
-    search_settings,
+    read_settings,
+    split_states,
 )
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
@@ -44,47 +46,29 @@ from skprivbn.structure.rows._program import (
     network_of_rows,
 )
 from skprivbn.structure.rows._search import SEARCHES, learning_from
-from skprivbn.structure.rows._tables import noisy_terms, read_tables
 from skprivbn.utils import column_names, warn_user
-from skprivbn.utils._sklearn import HasMethods, Interval, RenamedParameters, StrOptions
+from skprivbn.utils._sklearn import (
+    HasMethods,
+    Interval,
+    RenamedParameters,
+    StrOptions,
+    settings_of,
+)
 from skprivbn.utils._typing import RandomStateLike
 
 
 class RowNetworkMixin(DiscreteNetworkMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
 
-    def _add_scores(self, X, sample_weight=None, **beside):
-        # what is learnt from rows is scored on rows, not on columns of parties
-        return RowsMixin._add_scores(self, X, sample_weight, **beside)
-
-    def _public_model(self):
-        if isinstance(self.network_, BayesianNetwork):
-            return super()._public_model()
-        network = self.network_
-        fields = ("states", "parents", "cpts", "intercepts", "weights", "variances")
-        return {"nodes": list(network.nodes)} | {
-            name: {
-                node: list(value) if name in ("states", "parents") else value
-                for node, value in getattr(network, name).items()
-            }
-            for name in fields
-        }
+    _networks = (BayesianNetwork, ConditionalGaussianBayesianNetwork)
+    # what is learnt from rows is scored on rows, not on columns of parties
+    _scores_columns = None
 
     @classmethod
     def _public_model_memory(cls, model, n_features):
         states = model["states"]
         labels = states.values() if isinstance(states, dict) else states
         return sum(map(len, labels)) + n_features, 0
-
-    @classmethod
-    def _from_public_model(cls, model, n_features):
-        if "variances" not in model:
-            return super()._from_public_model(model, n_features)
-        estimator = cls()
-        estimator.network_ = ConditionalGaussianBayesianNetwork(**model)
-        if len(estimator.network_.nodes) != n_features:
-            raise ValueError("the network is about other columns")
-        return estimator
 
 
 class FederatedBayesianNetwork(
@@ -113,45 +97,53 @@ class FederatedBayesianNetwork(
         Score of a family: the exact score of Cooper and Herskovits, its
         approximation by Stirling's formula, the same without constants, the
         likelihood-equivalent uniform score, or the Bayesian information criterion.
-    equivalent_sample_size : float, default=10.0
-        Prior weight of ``criterion="bdeu"``.
     max_parents : int, default=3
         Most parents of a column.
-    ordering : array-like of str or int, default=None
-        For "k2": all columns, by name or position, parents before children. None takes
-        the order of the columns, and warns.
     structure : mapping of str to sequence of str, default=None
         Parents of every column, if known: then only probabilities are learnt.
-    required_edges : list of (parent, child), default=None
-        Edges that the graph must have, by name or position.
-    forbidden_edges : list of (parent, child), default=None
-        Edges that it must not have.
-    tiers : list of lists, default=None
-        All columns in groups, such as those of different times: no edge leads from a
-        later group to an earlier one.
     search_params : dict, default=None
-        For "hill_climbing" and "ges": `tabu_length` (0), how many steps the search goes
-        on downhill, in case that there is a higher place behind; `n_restarts` (0), how
-        often a quarter of the edges is removed at random from the best graph, to climb
-        again from there.
-    n_bootstrap : int, default=0
-        Bootstrap samples in which the search is repeated, for `edge_confidence_`. Of
-        every table that a search needs, as many rows are drawn again from its cells,
-        by the search: parties add up nothing but some more tables. Numbers
-        of continuous columns are drawn as normal in every configuration.
-    alpha : float, default=1.0
-        Pseudo-count of every cell of a table; 0 gives maximum likelihood. Variances
-        of continuous columns get so many rows with the variance of all.
-    continuous : sequence of str or int, default=None
-        Columns of numbers, by name or position, whose nodes are linear in their
-        continuous parents, with coefficients and variance for every configuration of
-        their discrete parents. Discrete columns then have discrete parents only. Needs
-        ``criterion="bic"`` and another `method` than "ges".
+        Settings of the search that are not to have their defaults:
+
+        - ``"ordering"``, for "k2": all columns, by name or position, parents before
+          children. None takes the order of the columns, and warns.
+        - ``"required_edges"``, ``"forbidden_edges"``: lists of (parent, child), by name
+          or position, that the graph must have, or must not.
+        - ``"tiers"``: all columns in groups, such as those of different times: no edge
+          leads from a later group to an earlier one.
+        - ``"equivalent_sample_size"`` (10): prior weight of ``criterion="bdeu"``.
+        - ``"tabu_length"`` (0), for "hill_climbing" and "ges": how many steps the
+          search goes on downhill, in case that there is a higher place behind.
+        - ``"n_restarts"`` (0): how often a quarter of the edges is removed at random
+          from the best graph, to climb again from there.
+        - ``"n_bootstrap"`` (0): bootstrap samples in which the search is repeated, for
+          `edge_confidence_`. Of every table that a search needs, as many rows are drawn
+          again from its cells, by the search: parties add up nothing but some more
+          tables. Numbers of continuous columns are drawn as normal in every
+          configuration.
+
+    count_params : dict, default=None
+        How rows are counted:
+
+        - ``"alpha"`` (1): pseudo-count of every cell of a table; 0 gives maximum
+          likelihood. Variances of continuous columns get so many rows with the variance
+          of all.
+        - ``"min_cell_count"`` (0): each party tells its counts in steps of it, rounded
+          down. Smaller ones so count as none, because small cells expose people, and do
+          not follow from tables that overlap. What comes out then differs from pooled
+          rows.
+        - ``"max_iter"`` (100), ``"tol"`` (1e-5): most steps of ``missing="em"``, which
+          stops when the mean log-likelihood of a row rises by less.
+
     states : mapping or list, default=None
-        Public states of every column: labels, or their number k for 0, ..., k - 1.
-        None takes the categories of a dataframe, and lets each party tell the labels
-        of other columns. Cross-validation needs them: a label that is missing in one
-        part of the rows would be unknown to the network learnt there.
+        Public states of every column: labels, their number k for 0, ..., k - 1, or
+        "continuous". None takes the categories of a dataframe, and lets each party tell
+        the labels of other columns. Cross-validation needs them: a label that is
+        missing in one part of the rows would be unknown to the network learnt there.
+
+        Continuous columns hold numbers. Their nodes are linear in their continuous
+        parents, with coefficients and variance for every configuration of their
+        discrete parents; discrete columns then have discrete parents only. Needs
+        ``criterion="bic"`` and another `method` than "ges".
     missing : {"auto", "error", "skip", "em"}, default="auto"
         What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
         without `epsilon`; with it, an error would tell that there is such a row, which
@@ -161,18 +153,10 @@ class FederatedBayesianNetwork(
         of the others. "em" does so to find the graph, and
         learns its probabilities by expectation maximisation from all rows, which
         assumes only that what is missing does not depend on the missing values.
-    max_iter : int, default=100
-        Most steps of "em".
-    tol : float, default=1e-5
-        "em" stops when the mean log-likelihood of a row rises by less.
-    min_cell_count : int, default=0
-        Each party tells its counts in steps of it, rounded down. Smaller ones so count
-        as none, because small cells expose people, and do not follow from tables that
-        overlap. What comes out then differs from pooled rows.
     backend : str or AdditiveBackend, default="masking"
         How tables are hidden while they are added.
     random_state : int, RandomState instance or None, default=None
-        Chooses what restarts remove, and draws the samples of `n_bootstrap`.
+        Chooses what restarts remove, and draws bootstrap samples.
     epsilon : float, default=None
         Privacy budget of one fit. The tables of all sets of ``max_parents + 1``
         columns, or of the families of `structure`, are released once with noise, and
@@ -193,7 +177,7 @@ class FederatedBayesianNetwork(
     ----------
     network_ : BayesianNetwork or ConditionalGaussianBayesianNetwork
         Structure, and probabilities (count + alpha) / (total + states * alpha). The
-        latter with `continuous` columns.
+        latter with continuous columns.
     parents_ : dict of str to list of str
         Parents of every column; with "k2" in the order in which they were found.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
@@ -257,22 +241,12 @@ class FederatedBayesianNetwork(
     _parameter_constraints = {
         "method": [StrOptions(set(SEARCHES))],
         "criterion": [StrOptions(set(CRITERIA))],
-        "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
-        "ordering": ["array-like", None],
         "structure": [HasMethods("items"), None],
-        "required_edges": [list, tuple, None],
-        "forbidden_edges": [list, tuple, None],
-        "tiers": [list, tuple, None],
         "search_params": [dict, None],
-        "n_bootstrap": [Interval(Integral, 0, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="left")],
-        "continuous": ["array-like", None],
+        "count_params": [dict, None],
         "states": [Mapping, list, tuple, None],
         "missing": [StrOptions({"auto", "error", "skip", "em"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
         **{k: v for k, v in PRIVACY_CONSTRAINTS.items() if k != "bounds"},
@@ -280,8 +254,9 @@ class FederatedBayesianNetwork(
     }
     _backends = BACKENDS
     _renamed = {
-        "tabu_length": "search_params={'tabu_length': 3}",
-        "n_restarts": "search_params={'n_restarts': 3}",
+        **settings_of("search_params", SEARCH_PARAMS),
+        **settings_of("count_params", COUNT_PARAMS),
+        "continuous": "states={'age': 'continuous', ...}",
     }
     _steps = {"step": "round"}
 
@@ -290,22 +265,12 @@ class FederatedBayesianNetwork(
         method: str = "hill_climbing",
         *,
         criterion: str = "bic",
-        equivalent_sample_size: float = 10.0,
         max_parents: int = 3,
-        ordering: ArrayLike | None = None,
         structure: Mapping[str, Sequence[str]] | None = None,
-        required_edges: Sequence[tuple] | None = None,
-        forbidden_edges: Sequence[tuple] | None = None,
-        tiers: Sequence[Sequence] | None = None,
         search_params: dict | None = None,
-        n_bootstrap: int = 0,
-        alpha: float = 1.0,
-        continuous: ArrayLike | None = None,
+        count_params: dict | None = None,
         states: Mapping | Sequence | None = None,
         missing: Literal["auto", "error", "skip", "em"] = "auto",
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        min_cell_count: int = 0,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
         epsilon: float | None = None,
@@ -316,22 +281,12 @@ class FederatedBayesianNetwork(
     ) -> None:
         self.method = method
         self.criterion = criterion
-        self.equivalent_sample_size = equivalent_sample_size
         self.max_parents = max_parents
-        self.ordering = ordering
         self.structure = structure
-        self.required_edges = required_edges
-        self.forbidden_edges = forbidden_edges
-        self.tiers = tiers
         self.search_params = search_params
-        self.n_bootstrap = n_bootstrap
-        self.alpha = alpha
-        self.continuous = continuous
+        self.count_params = count_params
         self.states = states
         self.missing = missing
-        self.max_iter = max_iter
-        self.tol = tol
-        self.min_cell_count = min_cell_count
         self.backend = backend
         self.random_state = random_state
         self.epsilon = epsilon
@@ -356,23 +311,21 @@ class FederatedBayesianNetwork(
         return {"ensure_all_finite": finite}
 
     def _learn(self, partition, progress):
-        check_options(self)
+        names, settings = column_names(self), read_settings(self)
+        states, continuous = split_states(self.states, names)
+        check_options(self, settings, continuous)
         for name in ("edge_confidence_", "privacy_spent_"):  # those of a fit before
             vars(self).pop(name, None)
-        names = column_names(self)
-        continuous = continuous_columns(self, names)
-        known = known_parents(self, names, continuous)
-        options = {
-            "known": known,
-            "rules": self._rules(names, continuous),
-            "ordering": check_ordering(self.ordering, names),
-        }
+        known = known_parents(self.structure, settings, names)
         if self.method == "k2" and known is None and self.max_parents > 0:
-            warn_of_column_order(self.ordering, names)
+            warn_of_column_order(settings.ordering, names)
+        terms = self._terms(settings, names, continuous, known)
         if self.epsilon is None:
-            found = self._learn_exactly(partition, names, continuous, options, progress)
+            states = declared_states(states, partition, names, continuous)
+            terms = replace(terms, states=states)
+            found = self._learn_exactly(partition, terms, progress)
         else:
-            found = self._learn_privately(partition, names, options)
+            found = self._learn_privately(partition, terms, known)
         if "problem" in found:
             raise ValueError(found["problem"])
         self.n_samples_, self.log_score_ = found["n_samples"], found["log_score"]
@@ -380,7 +333,8 @@ class FederatedBayesianNetwork(
         self.converged_ = found.get("converged", True)
         if not self.converged_:
             warn_user(
-                f"EM did not converge in {self.max_iter} steps: raise max_iter or tol",
+                f"EM did not converge in {terms.max_iter} steps: raise max_iter or "
+                "tol in count_params",
                 ConvergenceWarning,
             )
         if "edge_confidence" in found:
@@ -395,11 +349,9 @@ class FederatedBayesianNetwork(
         )
         self.tables_ = [tuple(names[v] for v in key) for key in found["tables"]]
 
-    def _learn_exactly(self, partition, names, continuous, options, progress):
+    def _learn_exactly(self, partition, terms, progress):
         """Let parties search on exact tables, which they add up one after another."""
-        states = declared_states(self, partition, names, continuous)
-        terms = self._terms(names, states, continuous, options)
-        check_values(partition, names, terms.states, continuous)
+        check_values(partition, terms.names, terms.states, terms.continuous)
         charge(self, "contingency tables")
 
         def tell(what):
@@ -413,33 +365,30 @@ class FederatedBayesianNetwork(
         self.ledger_ = federation.ledger
         if "problem" not in found:
             list_tables(self.ledger_, terms, found["tables"], found["moments"])
-        if self.n_bootstrap:
+        if terms.n_bootstrap:
             self.ledger_.note(
-                f"{self.n_bootstrap} bootstrap samples are drawn from these tables: "
+                f"{terms.n_bootstrap} bootstrap samples are drawn from these tables: "
                 "rows are counted for the tables alone"
             )
         return found
 
-    def _learn_privately(self, partition, names, options):
+    def _learn_privately(self, partition, terms, known):
         """Search on tables that are released once with noise."""
         has_individuals = "individual" in partition.aligned
-        terms = noisy_terms(self, partition, names, options["known"], has_individuals)
-        noise = terms.noise(len(names), partition.n_parties)
+        release = noisy_terms(self, partition, terms.names, known, has_individuals)
+        noise = release.noise(len(terms.names), partition.n_parties)
         self._check_noise_fits(noise)
         what = "contingency tables of all rows"
-        spent = charge(self, what, noise, unit=terms.protects)
-        with self._federate(partition, release_tables, terms) as federation:
+        spent = charge(self, what, noise, unit=release.protects)
+        with self._federate(partition, release_tables, release) as federation:
             federation.run()
             (counts,) = federation.released
-        declare_noise(federation.ledger, noise, what, terms.protects)
+        declare_noise(federation.ledger, noise, what, release.protects)
         self.ledger_, self.privacy_spent_ = federation.ledger, spent
-        tables = read_tables(counts, terms, noise)
-        self._report_noise(counts, terms, noise, partition.n_parties)
-        steps = learning_from(
-            self._terms(names, terms.states, [], options), tables, tables.n_samples
-        )
-        found = ask(steps, lambda question: tables.count(question.asked))
-        return found | {"states": terms.states, "n_samples": tables.n_samples}
+        tables = read_tables(counts, release, noise)
+        self._report_noise(counts, release, noise, partition.n_parties)
+        found = complete(learning_from(terms, tables, tables.n_samples))
+        return found | {"states": release.states, "n_samples": tables.n_samples}
 
     def _report_noise(self, counts, terms, noise, n_parties):
         search = terms.search
@@ -462,31 +411,37 @@ class FederatedBayesianNetwork(
             std_with=std_with,
         )
 
-    def _terms(self, names, states, continuous, options):
-        known, rules = options["known"], options["rules"]
-        seed = self.random_state
-        if not isinstance(seed, Integral):
-            seed = check_random_state(seed).randint(2**31)
+    def _terms(self, settings, names, continuous, known):
+        """Return the terms of a search; states of columns are yet to be found."""
+        discrete = [v for v in range(len(names)) if v not in continuous]
+        impossible = [(u, v) for u in continuous for v in discrete]
+        allowed, required = edge_rules(
+            names,
+            settings.required_edges,
+            [*(settings.forbidden_edges or ()), *impossible],
+            settings.tiers,
+        )
         return RowNetworkTerms(
             names=names,
-            states=states,
+            states=[[0] if v in continuous else None for v in range(len(names))],
             continuous=continuous,
             max_parents=max(map(len, known.values())) if known else self.max_parents,
-            min_cell_count=self.min_cell_count,
+            min_cell_count=settings.min_cell_count,
             missing=gap_rule(self),
             known=None if known is None else [known[v] for v in range(len(names))],
-            allowed=rules.allowed,
-            required=rules.required,
-            ordering=options["ordering"],
+            allowed=allowed,
+            required=required,
+            ordering=check_ordering(settings.ordering, names),
             method=self.method,
             criterion=self.criterion,
-            equivalent_sample_size=float(self.equivalent_sample_size),
-            **search_settings(self),
-            n_bootstrap=self.n_bootstrap,
-            seed=int(seed),
-            alpha=float(self.alpha),
-            max_iter=self.max_iter,
-            tol=float(self.tol),
+            equivalent_sample_size=float(settings.equivalent_sample_size),
+            tabu_length=settings.tabu_length,
+            n_restarts=settings.n_restarts,
+            n_bootstrap=settings.n_bootstrap,
+            seed=integer_seed(self.random_state),
+            alpha=float(settings.alpha),
+            max_iter=settings.max_iter,
+            tol=float(settings.tol),
         )
 
     def _set_network(self, names, states, parents, cpts, lines):
@@ -508,16 +463,3 @@ class FederatedBayesianNetwork(
             self.network_ = BayesianNetwork(names, known, self.parents_, cpts)
         self.adjacency_matrix_ = np.array(self.network_.adjacency_matrix)
         self.cpdag_ = self.network_.to_cpdag()
-
-    def _rules(self, names, continuous):
-        discrete = [v for v in range(len(names)) if v not in continuous]
-        return edge_rules(
-            names,
-            self.max_parents,
-            self.required_edges,
-            [
-                *(self.forbidden_edges or ()),
-                *((u, v) for u in continuous for v in discrete),
-            ],
-            self.tiers,
-        )

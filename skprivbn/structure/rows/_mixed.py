@@ -9,10 +9,10 @@ from math import prod
 
 import numpy as np
 
+from skprivbn.structure._resampling import ResampledMoments
 from skprivbn.structure._search import LocalScores
+from skprivbn.structure._tables import Asked, joint_codes
 from skprivbn.structure.k2._scores import FRACTION_BITS
-from skprivbn.structure.rows._scores import ResampledMoments
-from skprivbn.structure.rows._tables import ROUND_CELLS, Question, ask
 
 #: scores of regressions are rounded to so many fractional bits: of directions that
 #: score alike, rounding errors of sums must not choose one
@@ -84,12 +84,9 @@ def configuration_moments(codes, values, n_states, given):
     -------
     moments : ndarray of shape (n_configurations, n_moments)
     """
-    given = list(given)
-    there = (codes[:, given] >= 0).all(axis=1) & ~np.isnan(values).any(axis=1)
-    codes, values = codes[there], values[there]
-    cells = np.zeros(len(codes), dtype=np.int64)
-    for v in given:
-        cells = cells * n_states[v] + codes[:, v]
+    cells, known = joint_codes(codes, given, n_states)
+    there = known & ~np.isnan(values).any(axis=1)
+    cells, values = cells[there], values[there]
     size = prod(n_states[v] for v in given)
     rows = np.hstack([np.ones((len(values), 1)), values])
     upper = np.triu_indices(rows.shape[1])
@@ -108,68 +105,29 @@ def as_matrices(moments, size):
     return full
 
 
-class AskedMoments:
-    """Moments of all parties' rows, asked for by a search and kept.
+class AskedMoments(Asked):
+    """Moments of all rows, given discrete variables.
 
     Parameters
     ----------
-    n_states : sequence of int
-        Number of states of every variable.
+    n_states, count :
+        As of :class:`~skprivbn.structure._tables.Asked`.
     n_continuous : int
-    count : callable, default=None
-        Takes a list of tuples of variables and returns one flat array. None: whoever
-        runs a search answers the questions.
     """
 
+    kind = "moments"
+
     def __init__(self, n_states, n_continuous, count=None):
-        self.n_states, self.size = list(n_states), n_continuous + 1
-        self._count, self._kept = count, {}
+        super().__init__(n_states, count)
+        self.size = n_continuous + 1
 
-    @property
-    def asked(self):
-        """Sets of variables whose moments were asked for, in the order of asking."""
-        return list(self._kept)
-
-    def n_numbers(self, given):
+    def n_numbers(self, variables):
         """Return how many numbers moments are."""
-        return prod(self.n_states[v] for v in given) * n_moments(self.size - 1)
+        return super().n_numbers(variables) * n_moments(self.size - 1)
 
-    def fetch(self, asked):
-        """Sum up moments that :meth:`asking` asks for."""
-        ask(self.asking(asked), self._count)
-
-    def asking(self, asked):
-        """Ask for moments given each of some sets of variables.
-
-        Yields
-        ------
-        question : Question
-            To be answered by all moments in a row.
-        """
-        wanted = {tuple(sorted(given)) for given in asked} - self._kept.keys()
-        batch, n_numbers = [], 0
-        for given in sorted(wanted, key=lambda given: (len(given), given)):
-            n_new = self.n_numbers(given)
-            if batch and n_numbers + n_new > ROUND_CELLS:
-                self._receive(batch, (yield Question("moments", batch)))
-                batch, n_numbers = [], 0
-            batch.append(given)
-            n_numbers += n_new
-        if batch:
-            self._receive(batch, (yield Question("moments", batch)))
-
-    def _receive(self, batch, sums):
-        ends = np.cumsum([self.n_numbers(given) for given in batch])
-        for given, part in zip(batch, np.split(sums, ends[:-1])):
-            shape = [self.n_states[v] for v in given]
-            self._kept[given] = as_matrices(part.reshape(*shape, -1), self.size)
-
-    def __call__(self, given):
-        """Return moments with one axis for each variable, in ascending order."""
-        given = tuple(sorted(given))
-        if self._count is not None:
-            self.fetch([given])
-        return self._kept[given]
+    def _keep(self, variables, numbers):
+        moments = numbers.reshape(*(self.n_states[v] for v in variables), -1)
+        self._kept[variables] = as_matrices(moments, self.size)
 
 
 def regressions(moments, target, others, weight, overall):
@@ -261,21 +219,9 @@ class MixedScores(LocalScores):
         now = self.moments.n_numbers(self._split(parents)[0])
         return numbers | (now * np.array(self.moments.n_states) <= self.max_numbers)
 
-    def fetch(self, asked):
-        """Count and sum up what scores need."""
-        self.tables.fetch(self._discrete(asked))
-        self.moments.fetch(self._given(asked))
-
     def asking(self, asked):
         """Ask for tables and moments that scores need."""
-        yield from self.tables.asking(self._discrete(asked))
-        yield from self.moments.asking(self._given(asked))
-
-    def _discrete(self, asked):
-        return [question for question in asked if question[0] not in self.place]
-
-    def _given(self, asked):
-        """Return the sets of variables that moments are needed for."""
+        yield from self.tables.asking([a for a in asked if a[0] not in self.place])
         wanted = []
         for child, parents, candidates in asked:
             if child in self.place:
@@ -283,7 +229,8 @@ class MixedScores(LocalScores):
                 further = [v for v in candidates if v not in self.place]
                 # with those of all rows, whose variances others are compared with
                 wanted += [(), given, *([*given, v] for v in further)]
-        return wanted
+        ascending = {tuple(sorted(given)) for given in wanted}
+        yield from self.moments.asking(sorted(ascending, key=lambda v: (len(v), v)))
 
     def _regression_score(self, child, moments, others):
         """Score a continuous node on given moments."""

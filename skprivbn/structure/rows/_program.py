@@ -14,7 +14,7 @@ from skprivbn.bayesian_network._checks import (
     check_parents,
     check_states,
 )
-from skprivbn.bayesian_network._dag import check_dag
+from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import (
     ALL_ROWS,
@@ -31,15 +31,10 @@ from skprivbn.federation._cells import in_steps, is_small
 from skprivbn.federation.site._small_cells import check_cells
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, check_table, refusing
+from skprivbn.structure._tables import MAX_CELLS, ROUND_CELLS, RowCounts
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
 from skprivbn.structure.rows._search import learning
-from skprivbn.structure.rows._tables import (
-    MAX_CELLS,
-    ROUND_CELLS,
-    count_extended,
-    one_hot,
-)
 from skprivbn.utils._validation import to_numbers
 
 #: searches that parties repeat with a change, or on tables that are drawn again
@@ -125,7 +120,10 @@ class RowNetworkTerms(Terms):
         if self.max_parents < 0 or self.min_cell_count < 0:
             raise ValueError("max_parents, min_cell_count: at least 0")
         if self.missing == "em" and self.min_cell_count > 1:
-            raise ValueError("min_cell_count: EM adds up fractions of rows")
+            raise ValueError(
+                "min_cell_count is about counts of rows, and missing='em' adds up "
+                "fractions of rows: choose one"
+            )
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
         if not 0 < self.equivalent_sample_size < np.inf:
@@ -142,30 +140,51 @@ class RowNetworkTerms(Terms):
             edges = getattr(self, name)
             if edges.shape != (n_columns, n_columns) or edges.dtype != bool:
                 raise ValueError(f"{name}: yes or no for every pair of columns")
-        if np.any(self.required & ~self.allowed):
-            raise ValueError("required: edges that are not allowed")
-        check_dag(self.required)
-        numbers = self.continuous
-        discrete = [v for v in range(n_columns) if v not in numbers]
-        if numbers and (self.criterion != "bic" or self.method == "ges"):
-            raise ValueError("continuous: method 'hill_climbing' or 'k2', by 'bic'")
-        if self.allowed[np.ix_(numbers, discrete)].any():
-            raise ValueError("allowed: a continuous parent of a discrete column")
+        for i, j in np.argwhere(self.required & ~self.allowed):
+            raise ValueError(
+                f"required_edges has {self.names[i]!r} -> {self.names[j]!r}, which "
+                "forbidden_edges or tiers rule out: an edge cannot be both"
+            )
+        n_required = self.required.sum(axis=0)
+        for child in np.flatnonzero(n_required > self.max_parents):
+            raise ValueError(
+                f"required_edges gives {self.names[child]!r} {n_required[child]} "
+                f"parents, more than max_parents={self.max_parents}: raise it"
+            )
+        try:
+            check_dag(self.required, self.names)
+        except ValueError as error:
+            raise ValueError(f"required_edges: {error}") from None
         if sorted(self.ordering) != list(range(n_columns)):
             raise ValueError("ordering: every column once")
-        if self.known is None:
-            return
+        discrete = [v for v in range(n_columns) if v not in self.continuous]
+        if self.continuous and self.criterion != "bic":
+            raise ValueError(
+                f"continuous columns need criterion='bic', got {self.criterion!r}"
+            )
+        if self.continuous and self.method == "ges":
+            raise ValueError(
+                "method='ges' takes graphs for equal that differ in directions, which "
+                "continuous columns limit: use 'hill_climbing' or 'k2'"
+            )
+        if self.allowed[np.ix_(self.continuous, discrete)].any():
+            raise ValueError("allowed: a continuous parent of a discrete column")
+        if self.known is not None:
+            self._check_known(n_columns, discrete)
+
+    def _check_known(self, n_columns, discrete):
         if len(self.known) != n_columns:
             raise ValueError("known: parents of every column")
-        graph = np.zeros((n_columns, n_columns), dtype=bool)
         for child, found in enumerate(self.known):
             check_parents(child, found, range(n_columns))
             if len(found) > self.max_parents:
                 raise ValueError("known: more parents than max_parents")
-            graph[found, child] = True
-        if graph[np.ix_(numbers, discrete)].any():
-            raise ValueError("known: a continuous parent of a discrete column")
-        check_dag(graph)
+            if child in discrete and not set(found) <= set(discrete):
+                raise ValueError(
+                    f"structure= gives the discrete column {self.names[child]!r} a "
+                    "continuous parent, which conditional Gaussian networks do not have"
+                )
+        check_dag(graph_of(self.known), self.names)
 
     @property
     def has_directions(self):
@@ -308,7 +327,7 @@ class _Rows:
         if lacks.any() and terms.missing == "error":
             raise PartyRefusal("gaps", columns=np.flatnonzero(lacks).tolist())
         self.n_states = [len(labels[name]) for name in terms.names]
-        self.indicators = one_hot(self.codes, self.n_states)
+        self.tables = RowCounts(self.codes, self.n_states)
 
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""
@@ -318,14 +337,9 @@ class _Rows:
 
     def count(self, asked):
         """Count tables; small counts of this party as none, others in steps."""
-        for base, candidates in asked:
-            for v in candidates:
-                self._check_cells((*base, v), len(self.codes))
-        parts = [
-            count_extended(self.codes, self.n_states, base, found, self.indicators)
-            for base, found in asked
-        ]
-        return in_steps(np.concatenate(parts), self.terms.min_cell_count)
+        for variables in asked:
+            self._check_cells(variables, len(self.codes))
+        return in_steps(self.tables.count(asked), self.terms.min_cell_count)
 
     def moments(self, asked):
         """Sum up continuous columns by configurations; return how many rows count."""

@@ -7,61 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic
+from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic, parents_of
 from skprivbn.bayesian_network._tables import smoothed
-from skprivbn.structure._equivalence import searching_equivalence
+from skprivbn.structure._resampling import edge_confidence
+from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import (
     EdgeRules,
     adding_parents,
     climbing,
     climbing_from_random_changes,
-    complete,
+    searching_equivalence,
+    searching_greedily,
 )
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores, Scale
-from skprivbn.structure.rows._scores import TableScores, edge_confidence
-from skprivbn.structure.rows._tables import AskedTables
 from skprivbn.utils._memoise import memoise_steps
-
-
-def greedy_search(scores, ordering, rules):
-    """Search as :func:`searching_greedily` does, with scores at hand."""
-    return complete(searching_greedily(scores, ordering, rules), scores)
-
-
-def searching_greedily(scores, ordering, rules):
-    """Find the parents of every variable among those before it, one by one.
-
-    Parameters
-    ----------
-    scores : LocalScores
-    ordering : sequence of int
-        Parents come from earlier in the ordering.
-    rules : EdgeRules
-
-    Yields
-    ------
-    asked : list
-        What ``scores.fetch`` takes.
-
-    Returns
-    -------
-    parents : dict of int to list of int
-        In the order in which they were found.
-    found : dict of int to int
-        Scores of the families.
-    """
-    parents, found = {}, {}
-    for position, node in enumerate(ordering):
-        before = [v for v in ordering[:position] if rules.allowed[v, node]]
-        must = [v for v in before if rules.required[v, node]]
-        if len(must) < rules.required[:, node].sum():
-            raise ValueError("required_edges has an edge that goes against ordering")
-        parents[node], found[node] = yield from adding_parents(
-            scores, node, before, rules.max_parents, must
-        )
-    return parents, found
 
 
 def _k2(scores, rules, options):
@@ -80,7 +42,7 @@ def _hill_climbing(scores, rules, options, start=None):
         rules=rules,
         tabu_length=tabu_length,
     )
-    return {v: np.flatnonzero(column).tolist() for v, column in enumerate(graph.T)}
+    return dict(enumerate(parents_of(graph)))
 
 
 def _ges(scores, rules, options):
@@ -133,8 +95,8 @@ def searching(method, scores, rules, **options):
 
     Yields
     ------
-    asked : list
-        What ``scores.fetch`` takes.
+    question : object
+        Of ``scores.asking``.
 
     Returns
     -------
@@ -216,12 +178,14 @@ def learning_from(terms, tables, n_samples, sums=None):
     discrete = [v for v in range(len(n_states)) if v not in continuous]
     families = [(v, parents[v], []) for v in parents]
     yield from scores.asking([f for f in families if f[0] in continuous])
-    yield from tables.asking((parents[v], [v]) for v in parents if v in discrete)
+    yield from tables.asking((*parents[v], v) for v in discrete)
     total = sum(scores.score(v, above) for v, above, _ in families)
     return found | {
         "parents": [parents[v] for v in range(len(n_states))],
         "log_score": total / (1 << FRACTION_BITS),
-        "cpts": [smoothed(tables.family(parents[v], v), terms.alpha) for v in discrete],
+        "cpts": [
+            smoothed(tables.ordered([*parents[v], v]), terms.alpha) for v in discrete
+        ],
         "lines": [list(scores.parameters(v, parents[v])) for v in continuous],
         "tables": [list(key) for key in tables.asked],
         "moments": [list(key) for key in moments.asked] if continuous else [],
@@ -232,21 +196,17 @@ def _find_parents(terms, scores):
     """Return the parents of every column that are known, or found."""
     if terms.known is not None:
         return dict(enumerate(terms.known))
-    steps = searching(
-        terms.method,
-        scores,
-        EdgeRules(terms.allowed, terms.required, terms.max_parents),
-        ordering=terms.ordering,
-        tabu_length=terms.tabu_length,
-        n_restarts=terms.n_restarts,
-        random_state=np.random.RandomState(terms.seed),
+    return (
+        yield from searching(
+            terms.method,
+            scores,
+            EdgeRules(terms.allowed, terms.required, terms.max_parents),
+            ordering=terms.ordering,
+            tabu_length=terms.tabu_length,
+            n_restarts=terms.n_restarts,
+            random_state=np.random.RandomState(terms.seed),
+        )
     )
-    while True:
-        try:
-            asked = next(steps)
-        except StopIteration as stop:
-            return stop.value
-        yield from scores.asking(asked)
 
 
 def _resample(terms, scores):

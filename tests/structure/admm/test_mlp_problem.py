@@ -8,8 +8,7 @@ from scipy.linalg import expm
 from scipy.optimize import minimize
 
 from skprivbn.datasets import make_mlp_sem
-from skprivbn.structure.admm._mlp import n_free_of_mlp
-from skprivbn.structure.admm._mlp_problem import MLPProblem
+from skprivbn.structure.admm._mlp import MLPProblem, n_free_of_mlp
 from skprivbn.structure.admm._program import ADMMTerms, algorithm_1
 from skprivbn.structure.admm._steps import ConsensusProblem
 

@@ -4,11 +4,12 @@ from scipy.optimize import minimize
 
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure.admm._mlp import (
+    MLPProblem,
+    _Curvature,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
 )
-from skprivbn.structure.admm._mlp_problem import MLPProblem, _Curvature
 from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 from skprivbn.structure.gaussian._notears import minimise_l1
 
@@ -118,7 +119,7 @@ def mlp_objective(flat, X, n_hidden, consensus, dual, rho):
 
 @pytest.mark.parametrize("which", [None, np.array([2, 0])])
 def test_mlp_losses_and_their_gradients(which, monkeypatch):
-    monkeypatch.setattr("skprivbn.structure.admm._mlp_problem._BLOCK", 1)
+    monkeypatch.setattr("skprivbn.structure.admm._mlp._BLOCK", 1)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4))
     problem = MLPProblem(X, 150, 3)

@@ -11,7 +11,11 @@ from skprivbn.exceptions import PartitionError, PrivacyLeakWarning
 from skprivbn.metrics import kl_divergence
 from skprivbn.partition import VerticalPartition
 from skprivbn.structure import CollectiveBayesianNetwork
-from skprivbn.structure.collective._local_structure import Tables, learn_structure
+from skprivbn.structure._search import complete
+from skprivbn.structure.collective._structure import (
+    learning_structure,
+    scores_of_rows,
+)
 
 ASIA = load_asia(variant="noisy_or")
 ORDERING = [ASIA.nodes[i] for i in ASIA.topological_order]
@@ -61,10 +65,12 @@ def test_a_tenth_of_the_rows_is_enough_on_asia(selection):
         X = sample(ASIA, 6000, seed)
         parameters = {"ordering": ORDERING, "random_state": seed}
         collective = fit_rows(X, selection=selection, fraction=0.1, **parameters)
-        graph = learn_structure(
-            Tables.from_rows(ASIA.encode(X), [2] * 8),
-            method="bic",
-            ordering=ASIA.topological_order,
+        graph = complete(
+            learning_structure(
+                scores_of_rows(ASIA.encode(X), [2] * 8),
+                method="bic",
+                ordering=ASIA.topological_order,
+            )
         )
         central = pooled(X, [np.array(ASIA.nodes)[column] for column in graph.T])
         true = {("lung", "either"), ("bronc", "dysp")}

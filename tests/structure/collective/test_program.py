@@ -469,4 +469,6 @@ def test_attack_tables_that_cannot_be_counts_end_the_fit(monkeypatch):
 def test_without_a_look_at_them_wrong_tables_pass(monkeypatch):
     honest = fit_with_a_liar(monkeypatch, 0).network_
     monkeypatch.setattr(Site, "can_be_counts", lambda *_: True)
+    # scores of more records than there are
+    monkeypatch.setattr("skprivbn.structure._scores._MAX_LOOKUP", 0)
     assert fit_with_a_liar(monkeypatch, 1).network_ != honest

@@ -20,8 +20,8 @@ from skprivbn.structure.gaussian._columns import (
 
 def test_bits_are_twos_complement():
     numbers = np.array([[0, 1, -1, 2 ** (BITS - 1) - 1, -(2 ** (BITS - 1))]])
-    bits = to_bits(numbers).reshape(5, BITS).astype(np.uint64)
-    back = (bits * bit_weights()).sum(axis=1, dtype=np.uint64).view(np.int64)
+    bits = to_bits(numbers, BITS).reshape(5, BITS).astype(np.uint64)
+    back = (bits * bit_weights(BITS)).sum(axis=1, dtype=np.uint64).view(np.int64)
     np.testing.assert_array_equal(back, numbers[0])
 
 

@@ -21,14 +21,18 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
-from skprivbn.structure._basis import expand
-from skprivbn.structure.gaussian._hill_climbing import FeatureMoments, graph_score
-from skprivbn.structure.gaussian._moments import effective_rows, noise_on_correlations
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     network_moments,
     read_noisy,
     warn_of_hidden_edges,
+)
+from skprivbn.structure.gaussian._scores import (
+    FeatureMoments,
+    effective_rows,
+    expand,
+    graph_score,
+    noise_on_correlations,
 )
 from skprivbn.structure.gaussian._search import SEARCHES, search
 from skprivbn.utils._linalg import symmetric

@@ -500,8 +500,11 @@ def fit_pooled(X, **options):
     return K2StructureLearner(**options).fit(X)
 
 
-def fit_rows(X, **options):
-    learner = FederatedBayesianNetwork(method="k2", criterion="k2", **options)
+def fit_rows(X, ordering=None, **options):
+    search = {"ordering": ordering}
+    learner = FederatedBayesianNetwork(
+        method="k2", criterion="k2", search_params=search, **options
+    )
     return learner.fit(X, party=np.arange(len(X)) % 3)
 
 

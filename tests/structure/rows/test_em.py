@@ -76,9 +76,7 @@ def fit(X, network, party, n_iter, alpha):
         structure=network.parents,
         states=states_of(network),
         missing="em",
-        max_iter=n_iter,
-        tol=0.0,
-        alpha=alpha,
+        count_params={"max_iter": n_iter, "tol": 0.0, "alpha": alpha},
     )
     with pytest.warns(UserWarning, match="EM did not converge"):
         return model.fit(X, party=party)
@@ -175,7 +173,9 @@ def test_whatever_stands_for_a_missing_value(value):
 def test_options_that_do_not_go_together():
     X = with_gaps(load_asia(), 50, 0.1)
     with pytest.raises(ValueError, match="fractions of rows"):
-        FederatedBayesianNetwork(missing="em", min_cell_count=3).fit(X)
+        FederatedBayesianNetwork(missing="em", count_params={"min_cell_count": 3}).fit(
+            X
+        )
     with pytest.raises(ValueError, match="compare whole graphs"):
         FederatedBayesianNetwork(missing="skip", search_params={"tabu_length": 3}).fit(
             X

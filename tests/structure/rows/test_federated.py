@@ -92,9 +92,11 @@ def test_the_pooled_network_to_the_last_edge(combination):
 
 def test_one_party_and_k2_are_the_pooled_k2_learner():
     X, network = sample("child", 800)
-    options = {"ordering": list(network.topological_order), "criterion": "bdeu"}
-    pooled = K2StructureLearner(**options).fit(X)
-    federated = FederatedBayesianNetwork("k2", **options).fit(X, party=X.index % 4)
+    ordered = {"ordering": list(network.topological_order)}
+    pooled = K2StructureLearner(criterion="bdeu", **ordered).fit(X)
+    federated = FederatedBayesianNetwork(
+        "k2", criterion="bdeu", search_params=ordered
+    ).fit(X, party=X.index % 4)
     assert federated.parents_ == pooled.parents_
     assert federated.network_ == pooled.network_
     assert federated.log_score_ == pooled.log_score_
@@ -119,14 +121,19 @@ def test_scores_are_those_of_pgmpy(criterion):
 
 def test_a_known_structure_needs_its_own_tables_only():
     X, network = sample("asia", 500)
-    model = FederatedBayesianNetwork(structure=network.parents, alpha=0.5)
+    model = FederatedBayesianNetwork(
+        structure=network.parents, count_params={"alpha": 0.5}
+    )
     model.fit(X, party=X.index % 3)
     families = {frozenset((v, *network.parents[v])) for v in network.nodes}
-    assert {frozenset(table) for table in model.tables_} == families
+    # those of fewer columns follow from others
+    needed = {f for f in families if not any(f < other for other in families)}
+    assert {frozenset(table) for table in model.tables_} == needed
+    assert len(model.tables_) == len(needed) < len(families)
     expected = type(network).from_data(X, network.parents, alpha=0.5)
     assert model.network_ == expected
     with pytest.raises(ValueError, match="leave out tiers="):
-        model.set_params(tiers=[list(X)]).fit(X)
+        model.set_params(search_params={"tiers": [list(X)]}).fit(X)
 
 
 def test_no_table_is_opened_twice_and_the_ledger_lists_them():
@@ -145,8 +152,9 @@ def test_no_table_is_opened_twice_and_the_ledger_lists_them():
 def test_counts_of_a_party_come_in_steps():
     X, network = sample("asia", 900)
     party = X.index % 3
-    options = {"structure": network.parents, "alpha": 0.0}
-    model = FederatedBayesianNetwork(min_cell_count=5, **options).fit(X, party=party)
+    steps = {"min_cell_count": 5, "alpha": 0.0}
+    model = FederatedBayesianNetwork(structure=network.parents, count_params=steps)
+    model.fit(X, party=party)
     nodes, codes = list(model.network_.nodes), model.network_.encode(X)
     sizes = [len(model.network_.states[node]) for node in nodes]
     for child, node in enumerate(nodes):
@@ -161,7 +169,7 @@ def test_counts_of_a_party_come_in_steps():
         np.testing.assert_allclose(model.network_.cpts[node], expected)
     assert any("steps of 5" in note for note in model.ledger_.notes)
     # a search runs on such tables, too
-    FederatedBayesianNetwork("ges", min_cell_count=5).fit(X, party=party)
+    FederatedBayesianNetwork("ges", count_params=steps).fit(X, party=party)
 
 
 def test_labels_that_one_party_has_are_known_to_all():
@@ -193,10 +201,22 @@ def test_one_and_two_parties_are_warned():
         FederatedBayesianNetwork().fit(X, party=X.index % 2)
 
 
-@pytest.mark.parametrize("old", ["tabu_length", "n_restarts"])
-def test_an_old_name_of_a_parameter_is_answered_by_the_new_one(old):
-    with pytest.raises(TypeError, match="search_params="):
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("tabu_length", r"search_params=\{'tabu_length'"),
+        ("tiers", "search_params="),
+        ("n_bootstrap", "search_params="),
+        ("alpha", r"count_params=\{'alpha'"),
+        ("max_iter", "count_params="),
+        ("continuous", "states=.*'continuous'"),
+    ],
+)
+def test_an_old_name_of_a_parameter_is_answered_by_the_new_one(old, new):
+    with pytest.raises(TypeError, match=new):
         FederatedBayesianNetwork(**{old: 1})
+    with pytest.raises(TypeError, match=new):
+        FederatedBayesianNetwork().set_params(**{old: 1})
 
 
 def test_settings_of_a_search_are_known():

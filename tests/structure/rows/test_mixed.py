@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 CONTINUOUS = ["x", "y", "z"]
+STATES = dict.fromkeys(CONTINUOUS, "continuous")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def naive_score(X, node, parents):
 def test_scores_are_those_of_least_squares(X, parents):
     table = X[["x", "a", "y", "b", "c", "z"]]
     structure = {"y": parents}
-    options = {"structure": structure, "continuous": CONTINUOUS, "alpha": 0.0}
+    options = {"structure": structure, "states": STATES}
+    options["count_params"] = {"alpha": 0.0}
     model = FederatedBayesianNetwork(**options).fit(table, party=X.index % 4)
     empty = FederatedBayesianNetwork(**options | {"structure": {}}).fit(table)
     gain = naive_score(X, "y", parents) - naive_score(X, "y", [])
@@ -61,11 +63,12 @@ def test_scores_are_those_of_least_squares(X, parents):
 @pytest.mark.parametrize("method", ["hill_climbing", "k2"])
 @pytest.mark.parametrize("min_cell_count", [0, 4])
 def test_parties_find_the_pooled_network(X, method, min_cell_count):
-    options = {"method": method, "continuous": CONTINUOUS}
+    options = {"method": method, "states": STATES}
     if method == "k2":
-        options["ordering"] = ["a", "b", "c", "x", "y", "z"]
+        options["search_params"] = {"ordering": ["a", "b", "c", "x", "y", "z"]}
     party = X.index % 4
-    federated = FederatedBayesianNetwork(min_cell_count=min_cell_count, **options)
+    steps = {"min_cell_count": min_cell_count}
+    federated = FederatedBayesianNetwork(count_params=steps, **options)
     federated.fit(X, party=party)
     pooled = FederatedBayesianNetwork(**options).fit(X)
     assert pooled.adjacency_matrix_.tolist() == NETWORK.adjacency_matrix.tolist()
@@ -80,7 +83,7 @@ def test_parties_find_the_pooled_network(X, method, min_cell_count):
 
 
 def test_what_a_mixed_model_answers(X):
-    model = FederatedBayesianNetwork(continuous=CONTINUOUS).fit(X, party=X.index % 3)
+    model = FederatedBayesianNetwork(states=STATES).fit(X, party=X.index % 3)
     assert isinstance(model.network_, ConditionalGaussianBayesianNetwork)
     truth = NETWORK.log_likelihood(X).mean()
     assert model.score(X) == pytest.approx(truth, abs=0.02)
@@ -97,8 +100,8 @@ def test_what_a_mixed_model_answers(X):
 
 def test_columns_far_from_zero_lose_no_digits(X):
     moved = X.assign(x=X["x"].astype(float) * 1e-3 + 2000.0, y=X["y"] * 1e5 - 3e7)
-    near = FederatedBayesianNetwork(continuous=CONTINUOUS).fit(X)
-    far = FederatedBayesianNetwork(continuous=CONTINUOUS).fit(moved)
+    near = FederatedBayesianNetwork(states=STATES).fit(X)
+    far = FederatedBayesianNetwork(states=STATES).fit(moved)
     assert far.parents_ == near.parents_
     np.testing.assert_allclose(
         far.network_.variances["x"], near.network_.variances["x"] * 1e-6, rtol=1e-6
@@ -112,7 +115,7 @@ def test_configurations_without_rows_are_like_all_rows():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"a": rng.integers(2, size=200), "x": rng.normal(3, 2, size=200)})
     model = FederatedBayesianNetwork(
-        structure={"x": ["a"]}, continuous=["x"], states={"a": [0, 1, 2]}
+        structure={"x": ["a"]}, states={"x": "continuous", "a": [0, 1, 2]}
     ).fit(X)
     assert model.network_.intercepts["x"][2] == pytest.approx(X["x"].mean())
     assert model.network_.variances["x"][2] == pytest.approx(X["x"].var(), rel=0.02)
@@ -124,13 +127,16 @@ def test_configurations_without_rows_are_like_all_rows():
         ({"criterion": "bdeu"}, "need criterion='bic'"),
         ({"method": "ges"}, "method='ges' takes graphs for equal"),
         ({"structure": {"a": ["x"]}}, "discrete column 'a' a continuous parent"),
-        ({"required_edges": [("x", "a")]}, "cannot be both"),
-        ({"continuous": ["q"]}, "continuous names 'q'"),
-        ({"continuous": ["x", "a"]}, "column 'a' is said to be continuous"),
+        ({"search_params": {"required_edges": [("x", "a")]}}, "cannot be both"),
+        ({"states": {"q": "continuous"}}, "states names 'q'"),
+        (
+            {"states": {"x": "continuous", "a": "continuous"}},
+            "column 'a' is said to be continuous",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_continuous_columns(X, options, message):
-    model = FederatedBayesianNetwork(**{"continuous": CONTINUOUS} | options)
+    model = FederatedBayesianNetwork(**{"states": STATES} | options)
     with pytest.raises(ValueError, match=message):
         model.fit(X)
 
@@ -138,6 +144,8 @@ def test_options_that_do_not_go_with_continuous_columns(X, options, message):
 def test_sites_learn_mixed_networks(tmp_path):
     write_tables(tmp_path, *make_rows())
     rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b", "ward"])
-    model = FederatedBayesianNetwork(continuous=["a", "b"]).fit(rows)
+    model = FederatedBayesianNetwork(states={"a": "continuous", "b": "continuous"}).fit(
+        rows
+    )
     assert model.network_.continuous == ("a", "b")
     assert np.isfinite(model.score(rows))

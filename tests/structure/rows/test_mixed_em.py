@@ -10,9 +10,9 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation import Me, PartyRefusal, TooFewRows
 from skprivbn.federation.gate import check_rows, with_rows
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure._tables import Question
 from skprivbn.structure.rows._mixed import Scale
 from skprivbn.structure.rows._program import _Rows, network_of_rows
-from skprivbn.structure.rows._tables import Question
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites, open_sites
@@ -24,6 +24,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 CONTINUOUS = ["x", "y", "z"]
 STATES = {node: list(labels) for node, labels in NETWORK.states.items()}
+ALL_STATES = STATES | dict.fromkeys(CONTINUOUS, "continuous")
+NUMBERS = {"a": "continuous", "b": "continuous"}
 
 
 def with_gaps(n, share, seed=0):
@@ -140,12 +142,9 @@ def test_parties_find_what_em_finds_on_pooled_rows(share):
     X = with_gaps(400, share)
     model = FederatedBayesianNetwork(
         structure=NETWORK.parents,
-        states=STATES,
-        continuous=CONTINUOUS,
+        states=ALL_STATES,
         missing="em",
-        max_iter=4,
-        tol=0.0,
-        alpha=0.5,
+        count_params={"max_iter": 4, "tol": 0.0, "alpha": 0.5},
     )
     with pytest.warns(UserWarning, match="EM did not converge"):
         model.fit(X, party=X.index % 3)
@@ -169,7 +168,7 @@ def test_parties_find_what_em_finds_on_pooled_rows(share):
 @pytest.mark.parametrize("missing", ["skip", "em"])
 def test_graph_and_parameters_with_gaps_are_those_of_pooled_rows(missing):
     X = with_gaps(1500, 0.1)
-    options = {"continuous": CONTINUOUS, "states": STATES, "missing": missing}
+    options = {"states": ALL_STATES, "missing": missing}
     federated = FederatedBayesianNetwork(**options).fit(X, party=X.index % 4)
     pooled = FederatedBayesianNetwork(**options).fit(X)
     assert federated.adjacency_matrix_.tolist() == NETWORK.adjacency_matrix.tolist()
@@ -195,7 +194,9 @@ def test_means_of_complete_rows_are_biased_where_em_is_not():
     means = {}
     for missing in ("skip", "em"):
         model = FederatedBayesianNetwork(
-            structure={"x": ["y"]}, continuous=["x", "y"], missing=missing
+            structure={"x": ["y"]},
+            states=dict.fromkeys("xy", "continuous"),
+            missing=missing,
         ).fit(X, party=X.index % 3)
         means[missing] = model.network_.intercepts["y"]
     assert means["skip"] < -0.9
@@ -207,7 +208,7 @@ def test_whatever_stands_for_a_missing_number(value):
     X = with_gaps(90, 0.0).astype(object)
     X.loc[::7, "x"] = value
     model = FederatedBayesianNetwork(
-        structure=NETWORK.parents, continuous=CONTINUOUS, states=STATES, missing="em"
+        structure=NETWORK.parents, states=ALL_STATES, missing="em"
     ).fit(X, party=X.index % 3)
     plain = X.assign(x=[np.nan if pd.isna(v) else v for v in X["x"]])
     again = FederatedBayesianNetwork(**model.get_params()).fit(plain, party=X.index % 3)
@@ -224,8 +225,7 @@ def test_too_many_configurations_are_said():
         X[name] = np.random.default_rng(1).normal(size=300)
     model = FederatedBayesianNetwork(
         structure={"x": ["a", "b", "c"], "y": ["d", "e", "f"]},
-        continuous=["x", "y"],
-        states=[8] * 8,
+        states=[8] * 6 + ["continuous"] * 2,
         missing="em",
     )
     with pytest.raises(ValueError, match="here 262144: at most 16384"):
@@ -288,9 +288,7 @@ def test_attack_the_only_row_that_lacks_an_entry(tmp_path, monkeypatch, column):
     sites, row = write_with_gaps(tmp_path, **{column: 1})
     with pytest.raises(PartyError, match="'south'.*more cells"):
         left_out(sites, column, monkeypatch)
-    model = FederatedBayesianNetwork(
-        continuous=["a", "b"], missing="skip", max_parents=1
-    )
+    model = FederatedBayesianNetwork(states=NUMBERS, missing="skip", max_parents=1)
     with pytest.raises(PartyError, match="'south'.*more cells"):
         model.fit(connect(sites, "icu").rows(["a", "b", "ward"]))
     monkeypatch.setattr(_Rows, "_check_left_out", lambda party, given: None)
@@ -331,9 +329,9 @@ def test_attack_an_outcome_that_is_called_continuous(tmp_path, monkeypatch):
 def test_enough_rows_that_lack_an_entry_are_left_out(tmp_path, column):
     sites, _ = write_with_gaps(tmp_path, **{column: 6})
     rows = connect(sites, "icu").rows(["a", "b", "ward"])
-    model = FederatedBayesianNetwork(
-        continuous=["a", "b"], missing="skip", max_parents=1
-    ).fit(rows)
+    model = FederatedBayesianNetwork(states=NUMBERS, missing="skip", max_parents=1).fit(
+        rows
+    )
     assert model.n_samples_ == 180
     assert "b" in model.parents_["a"] or "a" in model.parents_["b"]
     assert any("told as they are" in note for note in model.ledger_.notes)
@@ -355,9 +353,7 @@ def test_enough_rows_that_lack_an_entry_are_left_out(tmp_path, column):
 def test_few_rows_may_not_lack_what_others_have(tmp_path, n_gaps, is_refused):
     sites, _ = write_with_gaps(tmp_path, **n_gaps)
     rows = connect(sites, "icu").rows(["a", "b", "ward"])
-    model = FederatedBayesianNetwork(
-        continuous=["a", "b"], missing="skip", max_parents=1
-    )
+    model = FederatedBayesianNetwork(states=NUMBERS, missing="skip", max_parents=1)
     if is_refused:
         with pytest.raises(PartyError, match="'south'.*more cells"):
             model.fit(rows)
@@ -389,9 +385,10 @@ def test_gaps_of_one_category_beside_values_of_another():
 def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):
     write_tables(tmp_path, *make_rows())
     rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b", "ward"])
-    options = {"continuous": ["a", "b"], "structure": {"a": ["ward"], "b": ["a"]}}
-    em = FederatedBayesianNetwork(missing="em", alpha=0.0, **options).fit(rows)
-    plain = FederatedBayesianNetwork(alpha=0.0, **options).fit(rows)
+    options = {"states": NUMBERS, "structure": {"a": ["ward"], "b": ["a"]}}
+    options["count_params"] = {"alpha": 0.0}
+    em = FederatedBayesianNetwork(missing="em", **options).fit(rows)
+    plain = FederatedBayesianNetwork(**options).fit(rows)
     # without gaps they are the same
     for node in ("a", "b"):
         np.testing.assert_allclose(

@@ -3,15 +3,17 @@
 from itertools import permutations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import load_asia, load_insurance
-from skprivbn.structure._search import EdgeRules, LocalScores, climb, complete
+from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.rows._checks import edge_rules
-from skprivbn.structure.rows._scores import TableScores
 from skprivbn.structure.rows._search import SEARCHES, searching
-from skprivbn.structure.rows._tables import AskedTables
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -48,8 +50,7 @@ def total(scores, graph):
 def run(scores, method, rules, **options):
     defaults = {"ordering": range(scores.n_variables), "tabu_length": 0}
     defaults |= {"n_restarts": 0, "random_state": np.random.RandomState(0)}
-    steps = searching(method, scores, rules, **defaults | options)
-    parents = complete(steps, scores)
+    parents = complete(searching(method, scores, rules, **defaults | options))
     graph = np.zeros((scores.n_variables,) * 2, dtype=bool)
     for v, found in parents.items():
         graph[found, v] = True
@@ -75,7 +76,7 @@ def test_the_best_of_all_graphs_of_four_nodes_is_found(method, criterion):
 def test_climbing_ends_where_no_single_change_helps():
     nodes = load_insurance().nodes[:12]
     scores = scores_of(load_insurance(), nodes, 1000, "bic")
-    graph, score = climb(scores, rules=EdgeRules.free(12, 3))
+    graph, score = complete(climbing(scores, rules=EdgeRules.free(12, 3)))
     assert score == total(scores, graph)
     for i, j in np.argwhere(~np.eye(12, dtype=bool)):
         for there, back in ((0, 0), (1, 0), (0, 1)):
@@ -143,10 +144,10 @@ def test_tabu_search_of_the_textbook(tabu_length):
     for seed in range(12):
         scores = RandomScores(4, seed)
         expected, highest = tabu_search(scores, tabu_length)
-        found, score = climb(scores, tabu_length=tabu_length)
+        found, score = complete(climbing(scores, tabu_length=tabu_length))
         np.testing.assert_array_equal(found, expected)
         assert score == pytest.approx(highest, rel=1e-12)
-        ends.append(score - climb(scores)[1])
+        ends.append(score - complete(climbing(scores))[1])
     # it is worth its while
     assert min(ends) >= -1e-12 and max(ends) > 0.1
 
@@ -155,15 +156,14 @@ def test_tabu_search_of_the_textbook(tabu_length):
 def test_rules_are_kept(method):
     nodes = ["smoke", "lung", "bronc", "dysp", "xray", "either"]
     scores = scores_of(load_asia(), nodes, 2000, "bic")
-    rules = edge_rules(
+    allowed, required = edge_rules(
         nodes,
-        2,
         required=[("smoke", "xray")],
         forbidden=[("lung", "either"), ("either", "lung")],
         tiers=[["smoke"], ["lung", "bronc"], ["dysp", "xray", "either"]],
     )
-    graph = run(scores, method, rules)
-    assert graph[rules.required].all() and not graph[~rules.allowed].any()
+    graph = run(scores, method, EdgeRules(allowed, required, 2))
+    assert graph[required].all() and not graph[~allowed].any()
     assert graph.sum(axis=0).max() <= 2 and is_acyclic(graph)
     # without rules the forbidden edge is there: the rule is what keeps it away
     free = run(scores, method, EdgeRules.free(6, 2))
@@ -173,24 +173,32 @@ def test_rules_are_kept(method):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"required": [("a", "b"), ("b", "a")]}, "required_edges.*cycle"),
-        ({"required": [("a", "e")]}, "required_edges names 'e'"),
-        ({"required": ["ab"]}, "required_edges must hold pairs"),
-        ({"required": [("a", "b")], "forbidden": [("a", "b")]}, "cannot be both"),
-        ({"required": [("a", "b")], "tiers": [["b"], ["a", "c", "d"]]}, "both"),
-        ({"forbidden": [(1, 1)]}, "joins 'b' with itself"),
+        ({"required_edges": [("a", "b"), ("b", "a")]}, "required_edges.*cycle"),
+        ({"required_edges": [("a", "e")]}, "required_edges names 'e'"),
+        ({"required_edges": ["ab"]}, "required_edges must hold pairs"),
+        (
+            {"required_edges": [("a", "b")], "forbidden_edges": [("a", "b")]},
+            "cannot be both",
+        ),
+        ({"required_edges": [("a", "b")], "tiers": [["b"], ["a", "c", "d"]]}, "both"),
+        ({"forbidden_edges": [(1, 1)]}, "joins 'b' with itself"),
         ({"tiers": [["a", "b"], ["c"]]}, "'d' is in none"),
         ({"tiers": [["a", "b"], ["b", "c", "d"]]}, "has 'b' twice"),
-        ({"required": [("a", "d"), ("b", "d"), ("c", "d")]}, "more than max_parents"),
+        (
+            {"required_edges": [("a", "d"), ("b", "d"), ("c", "d")]},
+            "more than max_parents",
+        ),
     ],
 )
 def test_wrong_rules_say_what_is_wrong(options, message):
+    X = pd.DataFrame(np.arange(8).reshape(2, 4) % 2, columns=NAMES)
     with pytest.raises(ValueError, match=message):
-        edge_rules(NAMES, 2, **options)
+        FederatedBayesianNetwork(max_parents=2, search_params=options).fit(X)
 
 
 def test_required_edges_against_the_order_are_refused():
     scores = scores_of(load_asia(), ["asia", "tub", "lung"], 100, "k2")
-    rules = edge_rules(["asia", "tub", "lung"], 2, required=[("lung", "asia")])
+    names = ["asia", "tub", "lung"]
+    rules = EdgeRules(*edge_rules(names, required=[("lung", "asia")]), 2)
     with pytest.raises(ValueError, match="against ordering"):
         run(scores, "k2", rules)

@@ -1,11 +1,10 @@
-"""Structure of a discrete network from contingency tables.
+"""Structure of a discrete network from contingency tables, within and across sites.
 
 Two searches, the same at a site and at the centre, on counts that may come from rows
 at hand or from a secure computation. ``"cheng_bell_liu"`` tests independence by
 information theory; ``"bic"`` climbs a score. Both use an ordering if there is one.
+Links between sites are then added to the sites' own graphs.
 """
-
-from math import prod
 
 import numpy as np
 from scipy.special import chdtrc, xlogy
@@ -15,100 +14,43 @@ from skprivbn.bayesian_network._dag import (
     apply_meek_rules,
     extend_to_dag,
 )
-from skprivbn.bayesian_network._tables import count_rows
-from skprivbn.structure._search import EdgeRules, LocalScores, add_parents, climb
-
-# gains below are rounding errors
-TINY = 1e-9
-MAX_CELLS = 1 << 16
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._search import EdgeRules, adding_parents, climbing
+from skprivbn.structure._tables import MAX_CELLS, AskedTables
 
 
-class Tables:
-    """Contingency tables of some variables, counted when asked for and kept.
+def largest_table(n_samples):
+    """Return the number of cells beyond which a table is about single rows."""
+    return max(64, min(int(n_samples), MAX_CELLS))
 
-    A table that follows from a larger one by summation is not counted again. That
-    matters where counting costs: between parties, under encryption.
+
+def scores_of_rows(codes, n_states, weights=None):
+    """Return the Bayesian information criterion of rows at hand.
 
     Parameters
     ----------
+    codes : ndarray of int of shape (n_samples, n_variables)
     n_states : sequence of int
-        Number of states of every variable.
-    n_samples : float
-        Sum of every table.
-    count : callable
-        Takes a list of tuples of variables, in ascending order each, and returns
-        their tables.
+    weights : ndarray of shape (n_samples,), default=None
+
+    Returns
+    -------
+    scores : TableScores
     """
-
-    def __init__(self, n_states, n_samples, count):
-        self.n_states, self.n_samples = list(n_states), n_samples
-        self._count, self._kept = count, {}
-
-    @classmethod
-    def from_rows(cls, codes, n_states, weights=None):
-        """Count rows at hand, of shape (n_samples, n_variables)."""
-        n_samples = len(codes) if weights is None else weights.sum()
-
-        def count(asked):
-            return [count_rows(codes, v, n_states, weights) for v in asked]
-
-        return cls(n_states, n_samples, count)
-
-    @staticmethod
-    def largest(n_samples):
-        """Return the number of cells beyond which a table is about single rows."""
-        return max(64, min(int(n_samples), MAX_CELLS))
-
-    def fits(self, variables):
-        """Tell whether there are rows enough for a table."""
-        n_cells = prod(self.n_states[v] for v in variables)
-        return n_cells <= self.largest(self.n_samples)
-
-    def fetch(self, families):
-        """Count many tables at once; later questions for them cost nothing."""
-        wanted = {tuple(sorted(family)) for family in families} - set(self._kept)
-        # large ones first: small ones may follow from them
-        missing = []
-        for variables in sorted(wanted, key=len, reverse=True):
-            if not any(set(variables) <= set(larger) for larger in missing):
-                table = self._from_larger(variables)
-                if table is None:
-                    missing.append(variables)
-                else:
-                    self._kept[variables] = table
-        if missing:
-            self.keep(missing, self._count(missing))
-
-    def keep(self, asked, tables):
-        """Keep tables that were counted elsewhere."""
-        self._kept.update(zip(asked, tables))
-
-    def _from_larger(self, variables):
-        wanted = set(variables)
-        for larger, table in self._kept.items():
-            if wanted <= set(larger):
-                summed = tuple(i for i, v in enumerate(larger) if v not in wanted)
-                return table.sum(axis=summed)
-        return None
-
-    def __call__(self, variables):
-        """Return the table of some variables, its axes in the order given."""
-        key = tuple(sorted(variables))
-        if key not in self._kept:
-            table = self._from_larger(key)
-            if table is None:
-                self.fetch([key])
-            else:
-                self._kept[key] = table
-        return self._kept[key].transpose([key.index(v) for v in variables])
+    n_samples = len(codes) if weights is None else weights.sum()
+    largest = largest_table(n_samples)
+    tables = AskedTables.from_rows(codes, n_states, weights, largest)
+    return TableScores(tables, n_samples, "bic")
 
 
-def learn_structure(tables, *, method, ordering=None, max_parents=3, significance=0.01):
+def learning_structure(
+    scores, *, method, ordering=None, max_parents=3, significance=0.01
+):
     """Find a directed acyclic graph.
 
     Parameters
     ----------
-    tables : Tables
+    scores : TableScores
     method : {"bic", "cheng_bell_liu"}
     ordering : sequence of int, default=None
         All variables, parents before children.
@@ -116,22 +58,18 @@ def learn_structure(tables, *, method, ordering=None, max_parents=3, significanc
     significance : float, default=0.01
         Level of the tests of ``"cheng_bell_liu"``.
 
+    Yields
+    ------
+    question : Question
+        For tables, unless rows are at hand.
+
     Returns
     -------
     adjacency : ndarray of bool, shape (n_variables, n_variables)
         True at [i, j] for an edge from i to j.
     """
     search = METHODS[method][ordering is not None]
-    return search(tables, ordering, max_parents, significance)
-
-
-def bic_score(tables, node, parents):
-    """Bayesian information criterion of a family, larger is better."""
-    counts = tables([*parents, node])
-    totals = counts.sum(axis=-1)
-    likelihood = xlogy(counts, counts).sum() - xlogy(totals, totals).sum()
-    n_parameters = (counts.shape[-1] - 1) * totals.size
-    return likelihood - 0.5 * np.log(tables.n_samples) * n_parameters
+    return search(scores, ordering, max_parents, significance)
 
 
 def conditional_information(counts):
@@ -162,103 +100,70 @@ def conditional_information(counts):
     return max(nats / total.sum(), 0.0), int((free_x * free_y).sum())
 
 
-class BicScores(LocalScores):
-    """The Bayesian information criterion of tables that are not about single rows."""
-
-    tolerance = TINY
-
-    def __init__(self, tables):
-        self.tables, self.n_variables = tables, len(tables.n_states)
-        self._known = {}
-
-    def score(self, child, parents):
-        """Return the score of a node with some parents."""
-        key = child, tuple(parents)
-        if key not in self._known:
-            self._known[key] = bic_score(self.tables, child, parents)
-        return self._known[key]
-
-    def added(self, child, parents, candidates):
-        """Return the scores with each of some candidates as one more parent."""
-        return np.array([self.score(child, sorted([*parents, v])) for v in candidates])
-
-    def fits(self, child, parents):
-        """Tell which further parents leave rows enough for a table."""
-        return np.array(
-            [self.tables.fits([*parents, child, v]) for v in range(self.n_variables)]
-        )
-
-    def fetch(self, asked):
-        """Count many tables at once."""
-        self.tables.fetch(
-            [*parents, v, child]
-            for child, parents, candidates in asked
-            for v in candidates
-        )
-
-
-def _greedy_bic(tables, ordering, max_parents, significance):
+def _greedy_bic(scores, ordering, max_parents, significance):
     """Add the best parent as long as the score rises, then drop what is not needed."""
-    scores = BicScores(tables)
-    adjacency = np.zeros((len(tables.n_states),) * 2, dtype=bool)
+    adjacency = np.zeros((scores.n_variables,) * 2, dtype=bool)
     for position, node in enumerate(ordering):
-        parents, _ = add_parents(scores, node, ordering[:position], max_parents)
-        adjacency[drop_parents(tables, node, parents, parents), node] = True
+        before = ordering[:position]
+        parents, _ = yield from adding_parents(scores, node, before, max_parents)
+        kept = yield from dropping_parents(scores, node, parents, parents)
+        adjacency[kept, node] = True
     return adjacency
 
 
-def drop_parents(tables, node, parents, suspects):
+def dropping_parents(scores, node, parents, suspects):
     """Return the parents without those suspects that lower the score."""
-    parents, score = list(parents), bic_score(tables, node, parents)
+    yield from scores.asking([(node, parents, [])])
+    parents, score = list(parents), scores.score(node, parents)
     while True:
-        without = {
-            v: bic_score(tables, node, [u for u in parents if u != v])
-            for v in suspects
-            if v in parents
-        }
-        worst = max(without, key=without.get, default=None)
-        if worst is None or without[worst] <= score + TINY:
+        without = dict(zip(parents, scores.removed(node, parents).tolist()))
+        left = [v for v in suspects if v in parents]
+        worst = max(left, key=without.__getitem__, default=None)
+        if worst is None or without[worst] <= score:
             return parents
         parents.remove(worst)
         score = without[worst]
 
 
-def _climb_bic(tables, ordering, max_parents, significance):
+def _climb_bic(scores, ordering, max_parents, significance):
     """Add, remove or turn the edge that raises the score most, until none does."""
-    rules = EdgeRules.free(len(tables.n_states), max_parents)
-    return climb(BicScores(tables), rules=rules)[0]
+    rules = EdgeRules.free(scores.n_variables, max_parents)
+    graph, _ = yield from climbing(scores, rules=rules)
+    return graph
 
 
 class _Independence:
     """Tests of independence, and the information behind them."""
 
-    def __init__(self, tables, significance):
-        self.tables, self.significance = tables, significance
+    def __init__(self, scores, significance):
+        self.tables, self.n_samples = scores.tables, scores.n_samples
+        self.significance = significance
 
     def __call__(self, x, y, given=()):
         """Return (information, whether x and y depend on each other)."""
-        counts = self.tables([x, y, *given])
+        counts = self.tables.ordered([x, y, *given])
         information, degrees = conditional_information(counts)
         if degrees == 0:
             return information, False
-        statistic = 2 * self.tables.n_samples * information
+        statistic = 2 * self.n_samples * information
         return information, bool(chdtrc(degrees, statistic) < self.significance)
 
-    def separate(self, x, y, candidates, shrink):
+    def separating(self, x, y, candidates, shrink):
         """Return a subset of `candidates` given which x, y are independent, or None.
 
         With `shrink`, leaves variables out one by one as long as that lowers the
         information: conditioning on a collider makes its causes dependent.
         """
         given = list(candidates)
-        while given and not self.tables.fits([x, y, *given]):
+        while given and not self.tables.fits([x, y, *given[:-1]])[given[-1]]:
             given.pop()
+        # those of fewer variables follow from it
+        yield from self.tables.asking([(x, y, *given)])
         information, dependent = self(x, y, given)
         while dependent:
             if not shrink or len(given) < 2:
                 return None
             smaller = [[w for w in given if w != v] for v in given]
-            self.tables.fetch([x, y, *subset] for subset in smaller)
             results = [self(x, y, subset) for subset in smaller]
             least = min(range(len(smaller)), key=lambda i: results[i][0])
             if results[least][0] > information:
@@ -271,19 +176,19 @@ def _draft(independence):
     """Return the dependent pairs, most information first."""
     n = len(independence.tables.n_states)
     pairs = [(x, y) for y in range(n) for x in range(y)]
-    independence.tables.fetch(pairs)
+    yield from independence.tables.asking(pairs)
     results = {pair: independence(*pair) for pair in pairs}
     information = {pair: result[0] for pair, result in results.items()}
     dependent = [pair for pair in pairs if results[pair][1]]
     return sorted(dependent, key=lambda pair: -information[pair]), information
 
 
-def _ordered_tests(tables, ordering, max_parents, significance):
+def _ordered_tests(scores, ordering, max_parents, significance):
     """Cheng, Bell and Liu with a given ordering: edges have a direction at once."""
-    independence = _Independence(tables, significance)
-    n, rank = len(tables.n_states), np.argsort(ordering)
+    independence = _Independence(scores, significance)
+    n, rank = scores.n_variables, np.argsort(ordering)
     adjacency = np.zeros((n, n), dtype=bool)
-    dependent, information = _draft(independence)
+    dependent, information = yield from _draft(independence)
     directed = [tuple(sorted(pair, key=lambda v: rank[v])) for pair in dependent]
 
     def linked(x, y):
@@ -294,7 +199,8 @@ def _ordered_tests(tables, ordering, max_parents, significance):
         # y's parents separate it from whatever is not its descendant
         blocking = [v for v in np.flatnonzero(adjacency[:, y]).tolist() if linked(v, x)]
         blocking.sort(key=lambda v: -information[min(v, y), max(v, y)])
-        return independence.separate(x, y, blocking, shrink=False) is not None
+        found = yield from independence.separating(x, y, blocking, shrink=False)
+        return found is not None
 
     postponed = []
     for x, y in directed:
@@ -303,19 +209,19 @@ def _ordered_tests(tables, ordering, max_parents, significance):
         else:
             adjacency[x, y] = True
     for x, y in postponed:
-        adjacency[x, y] = not separable(x, y)
+        adjacency[x, y] = not (yield from separable(x, y))
     for x, y in reversed([edge for edge in directed if adjacency[edge]]):
         adjacency[x, y] = False
-        adjacency[x, y] = not linked(x, y) or not separable(x, y)
+        adjacency[x, y] = not linked(x, y) or not (yield from separable(x, y))
     return _limit_parents(adjacency, information, max_parents)
 
 
-def _unordered_tests(tables, ordering, max_parents, significance):
+def _unordered_tests(scores, ordering, max_parents, significance):
     """Cheng, Bell and Liu without an ordering: draft, thicken, thin, orient."""
-    independence = _Independence(tables, significance)
-    n = len(tables.n_states)
+    independence = _Independence(scores, significance)
+    n = scores.n_variables
     edges = np.zeros((n, n), dtype=bool)
-    dependent, information = _draft(independence)
+    dependent, information = yield from _draft(independence)
     separators = {(x, y): () for x, y in information if (x, y) not in set(dependent)}
 
     def on_paths(x, y):
@@ -328,7 +234,7 @@ def _unordered_tests(tables, ordering, max_parents, significance):
 
     def separator(x, y):
         for candidates in sorted((on_paths(x, y), on_paths(y, x)), key=len):
-            found = independence.separate(x, y, candidates, shrink=True)
+            found = yield from independence.separating(x, y, candidates, shrink=True)
             if found is not None:
                 return found
         return None
@@ -340,14 +246,16 @@ def _unordered_tests(tables, ordering, max_parents, significance):
         else:
             edges[x, y] = edges[y, x] = True
     for x, y in postponed:
-        found = separator(x, y)
+        found = yield from separator(x, y)
         edges[x, y] = edges[y, x] = found is None
         separators[x, y] = found
     for x, y in reversed(dependent):
         if not edges[x, y]:
             continue
         edges[x, y] = edges[y, x] = False
-        found = separator(x, y) if y in ancestors(edges, [x]) else None
+        found = None
+        if y in ancestors(edges, [x]):
+            found = yield from separator(x, y)
         edges[x, y] = edges[y, x] = found is None
         separators[x, y] = found
     return _limit_parents(_orient(edges, separators), information, max_parents)
@@ -379,3 +287,78 @@ METHODS = {
     "bic": (_climb_bic, _greedy_bic),
     "cheng_bell_liu": (_unordered_tests, _ordered_tests),
 }
+
+
+def crossing(adjacency, owners):
+    """Return the edges whose ends belong to different sites."""
+    owners = np.asarray(owners)
+    return adjacency & (owners[:, None] != owners)
+
+
+def families_across(adjacency, owners):
+    """Return columns with a parent at another site, each with all its parents."""
+    nodes = np.flatnonzero(crossing(adjacency, owners).any(axis=0)).tolist()
+    return {v: [*np.flatnonzero(adjacency[:, v]).tolist(), v] for v in nodes}
+
+
+def joining_graphs(local, links, scores):
+    """Add links between sites to the local edges, strongest first.
+
+    A link that would close a cycle is turned round, which is always possible; one
+    that makes a table too large for the rows there are is left out.
+
+    Parameters
+    ----------
+    local, links : ndarray of bool, shape (n_variables, n_variables)
+        Directed acyclic each.
+    scores : TableScores
+
+    Returns
+    -------
+    adjacency : ndarray of bool, shape (n_variables, n_variables)
+    """
+    joined = local.copy()
+    pairs = np.argwhere(links).tolist()
+    yield from scores.asking([(v, [], [u]) for u, v in pairs])
+    gain = {(u, v): scores.score(v, [u]) - scores.score(v, []) for u, v in pairs}
+    for u, v in sorted(gain, key=gain.get, reverse=True):
+        if v in ancestors(joined, [u]):
+            u, v = v, u
+        joined[u, v] = scores.fits(v, np.flatnonzero(joined[:, v]))[u]
+    return joined
+
+
+def explaining_away(adjacency, owners, scores):
+    """Remove false local edges that stood for a variable at another site.
+
+    A site that does not see w in u -> w -> v, or in u <- w -> v, finds an edge from u
+    to v. Once w is known to be a parent of v, local parents of v that are connected
+    with w are scored again.
+
+    Parameters
+    ----------
+    adjacency : ndarray of bool, shape (n_variables, n_variables)
+    owners : sequence of str
+    scores : TableScores
+
+    Returns
+    -------
+    adjacency : ndarray of bool, shape (n_variables, n_variables)
+    """
+    kept, remote = adjacency.copy(), crossing(adjacency, owners)
+    for node in np.flatnonzero(remote.any(axis=0)).tolist():
+        suspects = []
+        for parent in np.flatnonzero(kept[:, node] & ~remote[:, node]).tolist():
+            without = kept.copy()
+            without[parent, node] = False
+            above = ancestors(without, [parent])
+            if any(
+                above & ancestors(without, [other])
+                for other in np.flatnonzero(remote[:, node]).tolist()
+            ):
+                suspects.append(parent)
+        parents = np.flatnonzero(kept[:, node]).tolist()
+        kept[:, node] = False
+        found = yield from dropping_parents(scores, node, parents, suspects)
+        kept[found, node] = True
+    return kept

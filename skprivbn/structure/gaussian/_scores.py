@@ -1,20 +1,21 @@
-"""Add, delete and reverse edges while a Gaussian score improves; moments only.
+"""Gaussian scores of graphs, from moments alone.
 
 Regressions are read off one covariance matrix of features. A variable may enter as
-a parent through several features (itself, or basis functions of itself), so the
-linear and the non-linear search are the same code.
+a parent through several features (itself, or basis functions of itself, so that sums
+over rows can see curvature): the linear and the non-linear search are the same code.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.special import expit
 
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.structure._search import EdgeRules, LocalScores, climb
+from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
 
 #: share of a feature's variance below which it is taken to be a function of others
-_COLLINEAR = 1e-9
+COLLINEAR = 1e-9
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,14 @@ class FeatureMoments:
         # features that others determine must not look like perfect predictors
         spread = np.arange(F.shape[1])
         scale, diagonal = self._blocks[:, spread, spread], own[:, spread, spread]
-        usable = diagonal > _COLLINEAR * np.maximum(scale, np.finfo(float).tiny)
+        usable = diagonal > COLLINEAR * np.maximum(scale, np.finfo(float).tiny)
         cross = np.where(usable, cross, 0.0)
         own = own.copy()
         own[:, spread, spread] = np.where(
-            usable, diagonal + _COLLINEAR * scale, np.maximum(scale, 1.0)
+            usable, diagonal + COLLINEAR * scale, np.maximum(scale, 1.0)
         )
         added = now - _explained(own, cross)
-        floor = _COLLINEAR * max(floor, np.finfo(float).tiny)
+        floor = COLLINEAR * max(floor, np.finfo(float).tiny)
         return max(now, floor), np.maximum(added, floor), removed
 
 
@@ -112,7 +113,7 @@ def _inverse(matrix):
     """Invert a covariance that may be singular."""
     scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
     correlation = matrix / np.outer(scale, scale)
-    correlation[np.diag_indices_from(correlation)] += 0.01 * _COLLINEAR
+    correlation[np.diag_indices_from(correlation)] += 0.01 * COLLINEAR
     return np.linalg.inv(correlation) / np.outer(scale, scale)
 
 
@@ -207,7 +208,7 @@ def hill_climb(
     supported = max(1, int((n - 2) // (2 * moments.n_features)))
     most = supported if max_parents is None else min(max_parents, supported)
     scores = ResidualScores(moments, equal_variances, penalty)
-    graph, total = climb(scores, graph, rules=EdgeRules.free(d, most))
+    graph, total = complete(climbing(scores, graph, rules=EdgeRules.free(d, most)))
     if equal_variances:
         total = -0.5 * n * d * np.log(total) - penalty * graph.sum()
     return graph, float(total)
@@ -280,3 +281,85 @@ class ResidualScores(LocalScores):
 
 def _default_penalty(moments):
     return edge_penalty(moments.n_rows, moments.n_variables, moments.n_features)
+
+
+def effective_rows(moments):
+    """Return the rows whose sampling error alone would be as large as error plus noise.
+
+    A partial correlation has variance ``1 / n`` by sampling. Noise adds the square of
+    :func:`noise_on_correlations`.
+    """
+    return moments.n_rows / (1.0 + moments.n_rows * noise_on_correlations(moments) ** 2)
+
+
+def noise_on_correlations(moments):
+    """Return the standard deviation of the noise on a partial correlation.
+
+    Noise N on a covariance changes the precision K by K N K, to first order; between
+    columns i and j, relative to their own precisions, by the product of what each of
+    them magnifies noise by. The mean over columns is taken for every pair.
+    """
+    if not np.any(moments.noise):
+        return 0.0
+    precision = np.linalg.inv(
+        moments.covariance / np.outer(moments.noise, moments.noise)
+    )
+    return float(np.mean((precision**2).sum(axis=0) / np.diag(precision)))
+
+
+def nearest_covariance(matrix):
+    """Raise negative eigenvalues to zero."""
+    # signs of eigenvalues do not depend on units, but their rounding errors do
+    scale = np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+    if np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] >= 0.0:
+        return matrix
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+
+
+#: centres of the sigmoids in "sigmoid", in standard deviations
+_CENTRES = (-1.5, -0.5, 0.5, 1.5)
+
+
+def _polynomial(z):
+    return [z, z**2 - 1.0, z**3 - 3.0 * z, z**4 - 6.0 * z**2 + 3.0, z**5]
+
+
+def _sigmoid(z):
+    return [z, *(expit(3.0 * (z - centre)) for centre in _CENTRES)]
+
+
+#: of each column
+N_FUNCTIONS = 5
+BASES = {"polynomial": _polynomial, "sigmoid": _sigmoid}
+
+
+def expand(Z, basis):
+    """Return the basis functions of standardised columns, five per column.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n, d)
+        Columns with mean 0 and variance 1, roughly. Beyond 4 standard deviations
+        they are clipped, so that single rows do not rule the sums.
+    basis : {"sigmoid", "polynomial"}
+        Which functions; the first one is the column itself, not clipped.
+
+    Returns
+    -------
+    ndarray of shape (n, 5 * d)
+        The functions of the first column, then those of the second, ...
+    """
+    functions = BASES[basis](np.clip(Z, -4.0, 4.0))
+    functions[0] = Z
+    return np.stack(functions, axis=2).reshape(len(Z), -1)
+
+
+def basis_features(covariance, n_rows, scale):
+    """Describe the covariance of :func:`expand` as features, in the columns' units."""
+    d = len(scale)
+    features = np.arange(d * N_FUNCTIONS).reshape(d, N_FUNCTIONS)
+    units = np.ones(d * N_FUNCTIONS)
+    units[features[:, 0]] = scale
+    covariance = covariance * np.outer(units, units)
+    return FeatureMoments(covariance, n_rows, features[:, 0], features)

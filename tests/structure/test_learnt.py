@@ -15,7 +15,7 @@ from skprivbn.structure import (
     Notears,
     VotingStructureLearner,
 )
-from skprivbn.structure._continuous import MAX_NOISE_RATIO, vary
+from skprivbn.structure._learnt import MAX_NOISE_RATIO, vary
 from skprivbn.structure.gaussian._search import choose, search
 from tests.federation.site.loopback import open_sites
 

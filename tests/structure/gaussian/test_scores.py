@@ -6,14 +6,15 @@ import pytest
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import make_linear_sem, make_mlp_sem
 from skprivbn.metrics import structural_hamming_distance
-from skprivbn.structure._basis import basis_features, expand
-from skprivbn.structure.gaussian._hill_climbing import (
+from skprivbn.structure.gaussian._notears import golem, top_down
+from skprivbn.structure.gaussian._scores import (
     FeatureMoments,
+    basis_features,
     edge_penalty,
+    expand,
     graph_score,
     hill_climb,
 )
-from skprivbn.structure.gaussian._notears import golem, top_down
 
 
 def residual_variance(X, child, parents):

@@ -5,10 +5,10 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure._basis import expand
 from skprivbn.structure.gaussian import _columns, _program
 from skprivbn.structure.gaussian._columns import ColumnMomentsTerms
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
+from skprivbn.structure.gaussian._scores import expand
 from tests.federation.site.loopback import open_sites
 
 NAMES = ("north", "south", "west")

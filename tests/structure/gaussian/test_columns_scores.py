@@ -11,7 +11,7 @@ from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.partition import VerticalPartition
 from skprivbn.programs import _columns as _scores
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._column_scores import FRACTION_BITS
+from skprivbn.structure.gaussian._columns import FRACTION_BITS
 
 X, _ = make_linear_sem(500, 5, random_state=0)
 X = X * [1, 100, 0.01, 1, 1] + [0, 5, 7, -3, 1000]
@@ -151,7 +151,7 @@ def test_a_sum_that_the_ring_cannot_hold_is_refused(learner, monkeypatch, varian
     squares = 2 * np.sum(table[:, TWO["b"]] ** 2) / variance
     # two parties, of whom the second holds more; half a unit each
     largest = 2 * max(constant, squares) * 4.0**FRACTION_BITS
-    module = "skprivbn.structure.gaussian._column_scores"
+    module = "skprivbn.structure.gaussian._columns"
     monkeypatch.setattr(f"{module}.MAX_SUM", 1.01 * largest)
     expected = model.network_.log_likelihood(table).mean()
     assert model.score(split(table)) == pytest.approx(expected, abs=1e-3)

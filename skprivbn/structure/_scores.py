@@ -1,16 +1,10 @@
-"""Scores of families of discrete variables, and how sure an edge is.
-
-A bootstrap sample of rows would give, of each table, as many rows drawn from its cells.
-These draws need the table alone, so nobody looks at rows or weights of them. Drawn
-for each table anew, they say nothing about who is in two tables; therefore gains are
-only compared within a table, as where rows have gaps.
-"""
+"""Scores of families of discrete variables, from their tables."""
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import to_cpdag
-from skprivbn.structure._resampling import share_of_edges, wishart_root
+from skprivbn.structure._resampling import ResampledTables
 from skprivbn.structure._search import LocalScores
+from skprivbn.structure._tables import wide
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
 
 #: beyond, tables of all counts would take more memory than they save time
@@ -52,19 +46,19 @@ class TableScores(LocalScores):
         """Tell which further parents leave a table that is not too large."""
         return self.tables.fits([child, *parents])
 
-    def fetch(self, asked):
-        """Count all tables that scores need."""
-        self.tables.fetch(self.tables.families(asked))
-
     def asking(self, asked):
         """Ask for all tables that scores need, in as few rounds as they take."""
-        yield from self.tables.asking(self.tables.families(asked))
+        larger = [
+            (child, *parents, v) for child, parents, found in asked for v in found
+        ]
+        bases = [(*parents, child) for child, parents, _ in asked]
+        return self.tables.asking(larger + bases)
 
-    def score(self, child, parents, within=None):
+    def score(self, child, parents):
         """Return the score of a node with some parents."""
         key = child, tuple(sorted(parents))
         if key not in self._known:
-            table = self.tables([child, *parents], within)
+            table = self.tables([child, *parents])
             before = sum(v < child for v in parents)
             noise = self.tables.variance([child, *parents])
             found = self._scores(table[np.newaxis], before + 1, noise)
@@ -73,14 +67,9 @@ class TableScores(LocalScores):
 
     def removed(self, child, parents):
         """Return the scores without each of the parents."""
-        family = [child, *parents]
         if self.tables.consistent:
-            return np.array(
-                [
-                    self.score(child, [u for u in parents if u != v], family)
-                    for v in parents
-                ]
-            )
+            return super().removed(child, parents)
+        family = [child, *parents]
         table = self.tables(family)[np.newaxis]
         now = self.score(child, parents)
         return np.array([now - self._gains(table, family, v)[0] for v in parents])
@@ -124,7 +113,7 @@ class TableScores(LocalScores):
         return gains
 
     def _plain_gains(self, tables, axis, summed):
-        smaller = tables.sum(axis=summed, dtype=_wide(tables))
+        smaller = tables.sum(axis=summed, dtype=wide(tables))
         with_it = self._scores(tables, axis)
         return with_it - self._scores(smaller, axis - (summed < axis))
 
@@ -161,7 +150,7 @@ class TableScores(LocalScores):
         n_states = tables.shape[axis]
         n_before = int(np.prod(tables.shape[1:axis]))
         counts = tables.reshape(len(tables), n_before, n_states, -1)
-        totals = counts.sum(axis=2, dtype=_wide(counts))
+        totals = counts.sum(axis=2, dtype=wide(counts))
         n_configurations = totals[0].size
         if counts.dtype.kind != "f" and self.n_samples < _MAX_LOOKUP:
             terms = score_terms(
@@ -193,110 +182,3 @@ class TableScores(LocalScores):
         scale = 1 << FRACTION_BITS
         rounded = [np.rint(np.asarray(v) * scale) for v in (values, rest, constant)]
         return [part.astype(np.int64) for part in rounded]
-
-
-def _wide(counts):
-    """Return a type that sums of counts fit in."""
-    return counts.dtype if counts.dtype.kind == "f" else np.int64
-
-
-class ResampledTables:
-    """Tables with as many rows as others, each drawn from its cells.
-
-    Parameters
-    ----------
-    tables : AskedTables
-    rng : numpy.random.Generator
-    """
-
-    consistent = False
-
-    def __init__(self, tables, rng):
-        self.tables, self.n_states, self._rng = tables, tables.n_states, rng
-        self.fits, self.variance = tables.fits, tables.variance
-        self.fetch, self.asking = tables.fetch, tables.asking
-        self.families = tables.families
-        self._drawn = {}
-
-    def __call__(self, variables, within=None):
-        """Return the table of some variables, its axes in ascending order of them."""
-        key = tuple(sorted(variables))
-        if key not in self._drawn:
-            self._drawn[key] = _draw_rows(self._rng, self.tables(key, within))
-        return self._drawn[key]
-
-
-class ResampledMoments:
-    """Moments of rows drawn from a normal distribution in every configuration.
-
-    It has the mean and covariance of the rows there.
-
-    Parameters
-    ----------
-    moments : AskedMoments
-    rng : numpy.random.Generator
-    """
-
-    def __init__(self, moments, rng):
-        self.moments, self.n_states, self._rng = moments, moments.n_states, rng
-        self.fetch, self.asking = moments.fetch, moments.asking
-        self.n_numbers = moments.n_numbers
-        self._drawn = {}
-
-    def __call__(self, given):
-        """Return moments with one axis for each variable, in ascending order."""
-        key = tuple(sorted(given))
-        if key not in self._drawn:
-            self._drawn[key] = _draw_moments(self._rng, self.moments(key))
-        return self._drawn[key]
-
-
-def _draw_rows(rng, counts):
-    """Return a table of as many rows, drawn from the cells of another."""
-    shares = counts.ravel() / max(counts.sum(dtype=np.int64), 1)
-    drawn = rng.multinomial(counts.sum(dtype=np.int64), shares)
-    return drawn.reshape(counts.shape)
-
-
-def _draw_moments(rng, moments):
-    """Return count, sums and products of normal rows like those of other moments."""
-    n_rows = np.rint(moments[..., 0, 0]).astype(np.int64)
-    drawn = _draw_rows(rng, n_rows)
-    means = moments[..., 0, 1:] / np.maximum(n_rows, 1)[..., None]
-    second = moments[..., 1:, 1:] / np.maximum(n_rows, 1)[..., None, None]
-    values, vectors = np.linalg.eigh(second - means[..., None] * means[..., None, :])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-    some = np.maximum(drawn, 1)[..., None]
-    errors = rng.standard_normal(means.shape) / np.sqrt(some)
-    means = means + np.einsum("...ij,...j->...i", root, errors)
-    spread = root @ wishart_root(rng, drawn - 1, means.shape[-1])
-    found = np.empty_like(moments)
-    found[..., 0, 0] = drawn
-    found[..., 0, 1:] = found[..., 1:, 0] = drawn[..., None] * means
-    found[..., 1:, 1:] = spread @ spread.swapaxes(-1, -2)
-    found[..., 1:, 1:] += found[..., 0, 1:, None] * means[..., None, :]
-    return found * (drawn > 0)[..., None, None]
-
-
-def edge_confidence(found, is_directed):
-    """Return in what share of the samples there is an edge.
-
-    Parameters
-    ----------
-    found : list of dict of int to list of int
-        The parents of every variable in each sample.
-    is_directed : bool
-        Whether all directions mean something. Otherwise edges that could point either
-        way, in graphs that imply the same independences, count half in both directions.
-
-    Returns
-    -------
-    confidence : ndarray of shape (n_variables, n_variables)
-    """
-    graphs = []
-    for parents in found:
-        graph = np.zeros((len(parents), len(parents)), dtype=bool)
-        for child, above in parents.items():
-            graph[above, child] = True
-        graphs.append(graph if is_directed else to_cpdag(graph))
-    return share_of_edges(graphs)

@@ -6,13 +6,13 @@ import pytest
 from skprivbn.bayesian_network._dag import is_acyclic, markov_equivalent
 from skprivbn.datasets import make_linear_sem
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._exact import exact_graph, log_determinants
-from skprivbn.structure.gaussian._hill_climbing import (
+from skprivbn.structure.gaussian._scores import (
     FeatureMoments,
     edge_penalty,
     graph_score,
 )
-from tests.structure.gaussian.test_hill_climbing import all_dags, residual_variance
+from skprivbn.structure.gaussian._search import exact_graph, log_determinants
+from tests.structure.gaussian.test_scores import all_dags, residual_variance
 
 
 def problem(n, d, seed):

@@ -10,16 +10,16 @@ from skprivbn.bayesian_network._labels import encode
 from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure._search import EdgeRules, complete
-from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
-from skprivbn.structure.rows._scores import (
+from skprivbn.structure._resampling import (
     ResampledMoments,
     ResampledTables,
-    TableScores,
     edge_confidence,
 )
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._search import EdgeRules, complete
+from skprivbn.structure._tables import AskedTables
+from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
 from skprivbn.structure.rows._search import searching
-from skprivbn.structure.rows._tables import AskedTables
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
@@ -40,7 +40,7 @@ def resampled_rows(X, states, n_samples, method):
         rules = EdgeRules.free(len(n_states), 2)
         options = {"ordering": range(len(n_states)), "tabu_length": 0, "n_restarts": 0}
         steps = searching(method, scores, rules, random_state=None, **options)
-        found.append(complete(steps, scores))
+        found.append(complete(steps))
     return edge_confidence(found, is_directed=method == "k2")
 
 
@@ -64,7 +64,9 @@ def test_confidence_is_near_that_of_resampled_rows(method, gaps):
         "max_parents": 2,
         "missing": "skip" if gaps else "error",
     }
-    model = FederatedBayesianNetwork(method, n_bootstrap=40, random_state=0, **options)
+    model = FederatedBayesianNetwork(
+        method, search_params={"n_bootstrap": 40}, random_state=0, **options
+    )
     model.fit(X, party=np.repeat([0, 1, 2], 300))
     wrong = joined(model.edge_confidence_) - joined(expected)
     possible = joined(model.edge_confidence_ + expected) > 0.05
@@ -79,8 +81,11 @@ def test_continuous_columns_are_as_sure_as_in_resampled_rows():
     X = pd.DataFrame(NETWORK.sample(900, random_state=0), columns=NETWORK.nodes)
     party, rng, n_samples = np.arange(900) % 3, np.random.default_rng(0), 20
     options = {"states": {v: list(labels) for v, labels in NETWORK.states.items()}}
-    options |= {"continuous": ["x", "y", "z"], "max_parents": 2}
-    model = FederatedBayesianNetwork(n_bootstrap=60, random_state=0, **options)
+    options["states"] |= dict.fromkeys("xyz", "continuous")
+    options["max_parents"] = 2
+    model = FederatedBayesianNetwork(
+        search_params={"n_bootstrap": 60}, random_state=0, **options
+    )
     model.fit(X, party=party)
     expected = 0.0
     for _ in range(n_samples):
@@ -163,7 +168,7 @@ def test_samples_cost_a_few_more_tables():
     X = pd.DataFrame(asia.sample(2000, random_state=0), columns=asia.nodes)
     party = X.index % 4
     plain = FederatedBayesianNetwork().fit(X, party=party)
-    model = FederatedBayesianNetwork(n_bootstrap=30, random_state=0)
+    model = FederatedBayesianNetwork(search_params={"n_bootstrap": 30}, random_state=0)
     model.fit(X, party=party)
     assert model.ledger_.n_rounds < 5 * plain.ledger_.n_rounds
     assert set(plain.tables_) < set(model.tables_)
@@ -178,9 +183,11 @@ def test_samples_cost_a_few_more_tables():
         wider = [sure[place(u), place(v)] for u, v in widths if widths[u, v] > width]
         assert all(other > sure[place(i), place(j)] for other in wider)
     # who holds which rows does not matter, nor does a second fit
-    alone = FederatedBayesianNetwork(n_bootstrap=30, random_state=0).fit(X)
+    alone = FederatedBayesianNetwork(
+        search_params={"n_bootstrap": 30}, random_state=0
+    ).fit(X)
     np.testing.assert_array_equal(alone.edge_confidence_, model.edge_confidence_)
-    model.set_params(n_bootstrap=0).fit(X.head(300))
+    model.set_params(search_params=None).fit(X.head(300))
     assert not hasattr(model, "edge_confidence_")
 
 
@@ -190,15 +197,17 @@ def test_samples_cost_a_few_more_tables():
     [
         ({"structure": {}}, "leave out n_bootstrap="),
         ({"epsilon": 1.0}, "n_bootstrap is not available with epsilon"),
-        ({"search_params": {"n_restarts": 1}}, "leave them out with .*n_bootstrap="),
-        ({"search_params": {"tabu_length": 1}}, "leave them out with .*n_bootstrap="),
+        ({"n_restarts": 1}, "leave them out with .*n_bootstrap="),
+        ({"tabu_length": 1}, "leave them out with .*n_bootstrap="),
         ({"n_bootstrap": -1}, "n_bootstrap"),
     ],
 )
 def test_options_that_do_not_go_with_samples(options, message):
     X = load_asia().sample(100, random_state=0)
+    flat = {name: options[name] for name in options if name in ("structure", "epsilon")}
+    search = {"n_bootstrap": 5} | {k: v for k, v in options.items() if k not in flat}
     with pytest.raises(ValueError, match=message):
-        FederatedBayesianNetwork(**{"n_bootstrap": 5} | options).fit(X)
+        FederatedBayesianNetwork(search_params=search, **flat).fit(X)
 
 
 def records_of_the_lonely(pairs, n_columns):
@@ -261,8 +270,8 @@ def test_parties_hear_of_no_samples(monkeypatch):
         told.append(tables)
         return ResampledTables(tables, rng)
 
-    monkeypatch.setattr("skprivbn.structure.rows._scores.ResampledTables", listen)
-    model = FederatedBayesianNetwork(n_bootstrap=10, random_state=0)
+    monkeypatch.setattr("skprivbn.structure._scores.ResampledTables", listen)
+    model = FederatedBayesianNetwork(search_params={"n_bootstrap": 10}, random_state=0)
     model.fit(X, party=X.index % 3)
     assert len(told) == 10 and all(isinstance(tables, AskedTables) for tables in told)
     operations = {entry.operation for entry in model.ledger_.entries}
@@ -280,5 +289,7 @@ def test_sites_that_show_no_rows_allow_samples(tmp_path, min_cell_count):
     }
     assert not any("allow_rows = true" in text for text in texts.values())
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward", "died"])
-    model = FederatedBayesianNetwork(n_bootstrap=5, random_state=0).fit(rows)
+    model = FederatedBayesianNetwork(
+        search_params={"n_bootstrap": 5}, random_state=0
+    ).fit(rows)
     assert model.edge_confidence_.shape == (2, 2)

@@ -10,8 +10,8 @@ from skprivbn.exceptions import BudgetExceededError
 from skprivbn.graphical_model._release import release_tables
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows._scores import TableScores
-from skprivbn.structure.rows._tables import ReleasedTables
+from skprivbn.structure._scores import TableScores
+from skprivbn.structure._tables import ReleasedTables
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -151,9 +151,9 @@ def test_dependence_shows_through_noise():
     "options, message",
     [
         ({"states": None}, "epsilon needs states="),
-        ({"min_cell_count": 5}, "min_cell_count is not available"),
+        ({"count_params": {"min_cell_count": 5}}, "min_cell_count is not available"),
         ({"missing": "em"}, "is not available with epsilon"),
-        ({"continuous": ["asia"]}, "continuous is not available"),
+        ({"states": {"asia": "continuous"}}, "continuous' is not available"),
         ({"search_params": {"tabu_length": 3}}, "compare whole graphs"),
     ],
 )

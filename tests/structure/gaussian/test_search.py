@@ -10,7 +10,7 @@ from skprivbn.bayesian_network._dag import (
     to_cpdag,
 )
 from skprivbn.datasets import make_linear_sem
-from skprivbn.structure.gaussian._equivalence_search import ges, pc
+from skprivbn.structure.gaussian._search import ges, pc
 
 N = 1e10  # as good as the population: near-cancelling paths count as paths
 

@@ -1,0 +1,428 @@
+"""Contingency tables that a search asks for: many at a time, and none of them twice.
+
+Under noise, tables are released once, and a graph and probabilities are read off them.
+"""
+
+from itertools import chain, combinations, groupby
+from math import comb, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.graphical_model._release import TablesTerms, gap_rule
+from skprivbn.graphical_model._states import public_states
+from skprivbn.graphical_model._tables import Contribution, TableLayout
+from skprivbn.privacy._options import delta_of
+
+#: cells of one table
+MAX_CELLS = 1 << 16
+#: numbers of all tables of one round
+ROUND_CELLS = 1 << 20
+#: tables with fewer cells, but for the last variable, are counted as matrix products
+_SMALL = 16
+#: entries of all rows that are looked at together
+_CHUNK = 1 << 20
+#: entries of the largest matrix of indicators: 64 MB, and sums of ones stay exact
+_MAX_INDICATORS = 1 << 24
+#: sets of columns that are released together, with noise
+_MAX_TABLES = 5000
+
+
+class Question(NamedTuple):
+    """What has to be counted next.
+
+    Attributes
+    ----------
+    kind : {"tables", "moments"}
+    asked : list of tuple of int
+        The variables of each table, or those that moments are given. The answer has the
+        numbers of all of them in a row.
+    """
+
+    kind: str
+    asked: list
+
+
+class Asked:
+    """Numbers about all rows, asked for by a search, many at a time, and kept.
+
+    Parameters
+    ----------
+    n_states : sequence of int
+        Number of states of every variable.
+    count : callable, default=None
+        Takes what a :class:`Question` asks and returns one flat array, if rows are at
+        hand. None: whoever runs a search answers the questions.
+    """
+
+    kind: str
+
+    def __init__(self, n_states, count=None):
+        self.n_states, self._count, self._kept = list(n_states), count, {}
+
+    @property
+    def asked(self):
+        """Sets of variables that were asked for, in the order of asking."""
+        return list(self._kept)
+
+    def n_numbers(self, variables):
+        """Return how many numbers an answer has."""
+        return prod(self.n_states[v] for v in variables)
+
+    def asking(self, wanted):
+        """Ask for what is not known.
+
+        Parameters
+        ----------
+        wanted : iterable of sequence of int
+            Sets of variables.
+
+        Yields
+        ------
+        question : Question
+            None, if rows are at hand.
+        """
+        batch, n_numbers = [], 0
+        for variables in self._unknown(wanted):
+            n_new = self.n_numbers(variables)
+            if batch and n_numbers + n_new > ROUND_CELLS:
+                yield from self._ask(batch)
+                batch, n_numbers = [], 0
+            batch.append(variables)
+            n_numbers += n_new
+        if batch:
+            yield from self._ask(batch)
+
+    def _unknown(self, wanted):
+        new = {}
+        for variables in wanted:
+            new.setdefault(tuple(sorted(variables)), tuple(variables))
+        return [variables for key, variables in new.items() if key not in self._kept]
+
+    def _ask(self, batch):
+        if self._count is not None:
+            numbers = self._count(batch)
+        else:
+            numbers = yield Question(self.kind, batch)
+        numbers = self._compact(numbers)
+        ends = np.cumsum([self.n_numbers(variables) for variables in batch])
+        for variables, part in zip(batch, np.split(numbers, ends[:-1])):
+            self._keep(variables, part)
+
+    def _compact(self, numbers):
+        return numbers
+
+    def _keep(self, variables, numbers):
+        raise NotImplementedError
+
+    def __call__(self, variables):
+        """Return what is known given some variables, one axis each, ascending."""
+        key = tuple(sorted(variables))
+        if key not in self._kept:
+            for _ in self.asking([key]):
+                raise LookupError(f"{self.kind} of {key} were not asked for")
+        return self._kept[key]
+
+
+class AskedTables(Asked):
+    """Contingency tables of all rows.
+
+    Parameters
+    ----------
+    n_states, count :
+        As of :class:`Asked`.
+    consistent : bool, default=True
+        Whether tables agree on the variables that they have in common. Then those that
+        follow from a larger one by summation are not asked for.
+    max_cells : int, default=65536
+        Cells of the largest table.
+    """
+
+    kind = "tables"
+
+    def __init__(self, n_states, count=None, consistent=True, max_cells=MAX_CELLS):
+        super().__init__(n_states, count)
+        self.consistent, self.max_cells = consistent, min(max_cells, MAX_CELLS)
+        # of every set of variables, a larger one whose table is known
+        self._larger = {}
+
+    @classmethod
+    def from_rows(cls, codes, n_states, weights=None, max_cells=MAX_CELLS):
+        """Count rows at hand, of shape (n_samples, n_variables)."""
+        if weights is None:
+            count = RowCounts(codes, n_states).count
+        else:
+
+            def count(asked):
+                tables = [count_rows(codes, v, n_states, weights) for v in asked]
+                return np.concatenate([table.ravel() for table in tables])
+
+        return cls(n_states, count, max_cells=max_cells)
+
+    def fits(self, variables):
+        """Tell which further variables leave a table that is not too large."""
+        return self.n_numbers(variables) * np.array(self.n_states) <= self.max_cells
+
+    def variance(self, variables):
+        """Return the variance of the noise of every cell of a table: none."""
+        return 0.0
+
+    def _unknown(self, wanted):
+        new = super()._unknown(wanted)
+        if not self.consistent:
+            return new
+        known = {part for variables in new for part in _parts(variables)}
+        known |= self._larger.keys()
+        return [v for v in new if tuple(sorted(v)) not in known]
+
+    def _compact(self, numbers):
+        if numbers.dtype.kind != "i":
+            return numbers
+        # what grows with the number of tables
+        return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
+
+    def _keep(self, variables, numbers):
+        key = tuple(sorted(variables))
+        table = numbers.reshape([self.n_states[v] for v in variables])
+        self._kept[key] = table.transpose([variables.index(v) for v in key])
+        for part in _parts(key) if self.consistent else ():
+            self._larger.setdefault(part, key)
+
+    def __call__(self, variables):
+        """Return the table of some variables, its axes in ascending order of them."""
+        key = tuple(sorted(variables))
+        if key in self._kept or key not in self._larger:
+            return super().__call__(key)
+        larger = self._larger[key]
+        summed = tuple(i for i, v in enumerate(larger) if v not in key)
+        table = self._kept[larger]
+        return table.sum(axis=summed, dtype=wide(table))
+
+    def ordered(self, variables):
+        """Return a table with axes in the order of its variables, to be told."""
+        ascending, table = sorted(variables), self(variables)
+        table = table.astype(wide(table), copy=False)
+        return table.transpose([ascending.index(v) for v in variables])
+
+
+def _parts(variables):
+    """Return the sets of variables whose tables follow from that of all."""
+    ascending = sorted(variables)
+    sizes = range(1, len(ascending))
+    return chain.from_iterable(combinations(ascending, size) for size in sizes)
+
+
+def wide(counts):
+    """Return a type that sums of counts fit in."""
+    return counts.dtype if counts.dtype.kind == "f" else np.int64
+
+
+class ReleasedTables(AskedTables):
+    """Answers a search from noisy tables; costs no privacy any more.
+
+    A smaller table follows from several released ones: their mean, weighted by how
+    many noisy cells are summed, has the least noise.
+
+    Parameters
+    ----------
+    released : dict of tuple of int to ndarray
+        Tables of all rows with noise, in records; variables in ascending order.
+    n_states : sequence of int
+    variance : float
+        Of the noise of one cell.
+    """
+
+    def __init__(self, released, n_states, variance):
+        self.released, self.cell_variance = released, variance
+        super().__init__(n_states, self.count, consistent=False)
+
+    @property
+    def asked(self):
+        """Sets of variables whose tables were released."""
+        return list(self.released)
+
+    @property
+    def n_samples(self):
+        """Estimate of the number of rows, at least 1."""
+        return max(float(np.mean([t.sum() for t in self.released.values()])), 1.0)
+
+    def count(self, asked):
+        """Return tables that are asked for, as released ones tell them."""
+        return np.concatenate([self._estimate(v)[0].ravel() for v in asked])
+
+    def _estimate(self, variables):
+        total, weights = 0.0, 0.0
+        for clique, table in self.released.items():
+            if set(variables) <= set(clique):
+                axes = [clique.index(v) for v in variables]
+                rest = tuple(i for i in range(len(clique)) if i not in axes)
+                weight = 1 / prod(table.shape[i] for i in rest)
+                # what is left after the sum is in the order of the clique
+                left = sorted(axes)
+                part = table.sum(axis=rest).transpose([left.index(a) for a in axes])
+                total, weights = total + weight * part, weights + weight
+        # the noise of different tables is independent
+        return np.maximum(total / weights, 0.0), self.cell_variance / weights
+
+    def variance(self, variables):
+        """Return the variance of the noise of a cell of a table."""
+        return self._estimate(tuple(variables))[1]
+
+
+def noisy_terms(estimator, partition, names, known, has_individuals):
+    """Return the terms of the one release.
+
+    Parameters
+    ----------
+    estimator : FederatedBayesianNetwork
+    partition : HorizontalPartition or RemoteRows
+    names : list of str
+    known : dict of int to list of int, or None
+        Parents that are given.
+    has_individuals : bool
+        Whether persons may have several rows.
+
+    Returns
+    -------
+    terms : TablesTerms
+    """
+    states = public_states(estimator.states, names, partition, {})
+    if states is None:
+        raise ValueError(
+            "epsilon needs states=, those of all columns: which values occur is not "
+            "private"
+        )
+    cliques = _cliques(len(names), estimator.max_parents, known)
+    return TablesTerms(
+        nodes=names,
+        states=[list(labels) for labels in states.values()],
+        bins={},
+        contribution=Contribution("normalize" if has_individuals else "record"),
+        missing=gap_rule(estimator),
+        epsilon=estimator.epsilon,
+        delta=delta_of(estimator),
+        min_honest=estimator.min_honest,
+        cliques=cliques,
+        ties=list(range(len(cliques))),
+    )
+
+
+def _cliques(n_columns, max_parents, known):
+    """Return the sets of columns that a search may ask for, or a known graph needs."""
+    if known is not None:
+        families = {tuple(sorted((v, *parents))) for v, parents in known.items()}
+        return [
+            list(family)
+            for family in sorted(families)
+            if not any(set(family) < set(other) for other in families)
+        ]
+    size = min(max_parents + 1, n_columns)
+    n_tables = comb(n_columns, size)
+    if n_tables > _MAX_TABLES:
+        raise ValueError(
+            f"epsilon releases the tables of all sets of {size} columns, which are "
+            f"{n_tables}, more than {_MAX_TABLES}: lower max_parents or leave out "
+            "columns"
+        )
+    return [list(members) for members in combinations(range(n_columns), size)]
+
+
+def read_tables(counts, terms, noise):
+    """Return what was released as tables, in records.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        The noisy sum.
+    terms : TablesTerms
+    noise : DistributedNoise
+
+    Returns
+    -------
+    tables : ReleasedTables
+    """
+    layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
+    unit = terms.contribution.unit
+    found = {tuple(c): t for c, t in zip(terms.cliques, layout.split(counts / unit))}
+    return ReleasedTables(found, terms.sizes, (noise.std / unit) ** 2)
+
+
+class RowCounts:
+    """Rows at hand, whose tables are counted.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_rows, n_variables)
+        Negative where missing: the row is left out of tables that need the entry.
+    n_states : sequence of int
+    """
+
+    def __init__(self, codes, n_states):
+        self.codes, self.n_states = codes, n_states
+        self._starts = np.concatenate([[0], np.cumsum(n_states)])
+        # a column for every state of every variable, which makes small tables fast
+        self._indicators = None
+        if len(codes) * self._starts[-1] <= _MAX_INDICATORS:
+            shape = len(codes), self._starts[-1]
+            self._indicators = np.zeros(shape, dtype=np.float32)
+            rows, columns = np.nonzero(codes >= 0)
+            states = self._starts[columns] + codes[rows, columns]
+            self._indicators[rows, states] = 1.0
+
+    def count(self, asked):
+        """Return tables one after another, as one flat array.
+
+        Parameters
+        ----------
+        asked : list of tuple of int
+            Variables of each table. Those that differ in the last variable only, and
+            follow each other, are counted together.
+
+        Returns
+        -------
+        counts : ndarray of int64 of shape (n_cells,)
+        """
+        parts = []
+        for base, tables in groupby(asked, key=lambda variables: variables[:-1]):
+            size = prod(self.n_states[v] for v in base)
+            is_small = self._indicators is not None and size <= _SMALL
+            count = self._multiply if is_small else self._add_up
+            parts.append(count(base, [variables[-1] for variables in tables], size))
+        return np.concatenate(parts)
+
+    def _add_up(self, base, candidates, size):
+        """Count the cells of rows, a part of the rows at a time."""
+        widths = np.array([self.n_states[v] for v in candidates])
+        starts = np.concatenate([[0], np.cumsum(size * widths)])
+        counts = np.zeros(starts[-1], dtype=np.int64)
+        step = max(1, _CHUNK // len(widths))
+        for start in range(0, len(self.codes), step):
+            rows = self.codes[start : start + step]
+            cells, known = joint_codes(rows, base, self.n_states)
+            chosen = rows[:, candidates]
+            places = cells[:, None] * widths + chosen + starts[:-1]
+            counted = (chosen >= 0) & known[:, None]
+            places = places.ravel() if counted.all() else places[counted]
+            counts += np.bincount(places, minlength=len(counts))
+        return counts
+
+    def _multiply(self, base, candidates, size):
+        """Count by a product of indicators: fast for few cells."""
+        cells, known = joint_codes(self.codes, base, self.n_states)
+        mine = (cells == np.arange(size)[:, None]) & known
+        places = [np.arange(*self._starts[v : v + 2]) for v in candidates]
+        counts = mine.astype(np.float32) @ self._indicators[:, np.concatenate(places)]
+        ends = np.cumsum([self.n_states[v] for v in candidates])[:-1]
+        parts = np.split(counts, ends, axis=1)
+        return np.concatenate([part.ravel() for part in parts]).astype(np.int64)
+
+
+def joint_codes(codes, variables, n_states):
+    """Return the cell of every row in a table, and whether it has one."""
+    cells = np.zeros(len(codes), dtype=np.int64)
+    known = np.ones(len(codes), dtype=bool)
+    for v in variables:
+        known &= codes[:, v] >= 0
+        cells = cells * n_states[v] + codes[:, v]
+    return cells, known
