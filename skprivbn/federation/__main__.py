@@ -28,6 +28,7 @@ from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._check import check_data, check_peers, check_state
+from skprivbn.federation.site._draft import draft_site_file
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import server_names
 
@@ -94,6 +95,17 @@ def main(arguments=None):
     )
     console.add_argument("kit", type=Path)
     console.add_argument("--port", type=int, default=0, help="any that is free if 0")
+    new = commands.add_parser(
+        "new-site",
+        help="look at the data of a site and draft its site file",
+        description="Write a commented local/skprivbn_site.toml, for a person to read "
+        "and correct. Everything that is asked is noisy until it says otherwise.",
+    )
+    new.add_argument("kit", type=Path)
+    new.add_argument("--data", help="CSV or Parquet file, from the folder local")
+    new.add_argument("--peers", nargs="+", help="names of all sites of the study")
+    new.add_argument("--name", default="data", help="of the dataset")
+    new.add_argument("--epsilon", type=float, default=1.0, help="privacy budget")
     options = parser.parse_args(arguments)
     run = {
         "site-policy": lambda: _site_policy(options.kit, options.check),
@@ -104,6 +116,7 @@ def main(arguments=None):
         "approve": lambda: _answer(options, "approved"),
         "deny": lambda: _answer(options, "denied"),
         "health": lambda: _health(options.kit),
+        "new-site": lambda: _new_site(options),
         "console": lambda: _console(options.kit, options.port),
     }
     try:
@@ -141,6 +154,17 @@ def _pending(kit):
 def _answer(options, status):
     approvals_of(options.kit).answer(options.question, status, options.reason)
     return _say([f"question {options.question} is {status}"])
+
+
+def _new_site(options):
+    path = options.kit / "local" / SITE_FILE
+    if path.exists():
+        raise PartitionError(f"there is a {path} already: move it away first")
+    data = options.data or input("CSV or Parquet file with the rows: ")
+    peers = options.peers or input("names of all sites, with spaces: ").split()
+    text = draft_site_file(data, path.parent, peers, options.name, options.epsilon)
+    path.write_text(text, encoding="utf-8")
+    return _say([f"wrote {path}: read every line, then run site-policy --check"])
 
 
 def _health(kit):

@@ -166,7 +166,7 @@ class QuestionLog:
 
     def __init__(self, log, who, job):
         self._log, self.who, self._job = log, who, job
-        self._open = None
+        self._open, self._is_finished = None, False
 
     def note(self, event, **details):
         """Write down anything else that happened in the job."""
@@ -175,6 +175,7 @@ class QuestionLog:
     def begin(self, question):
         """Write down a question that the site has accepted, before data are read."""
         self.note("asked", **describe(question))
+        self._is_finished = False
         self._open = {
             "question": question.agreement.session.hex()[:8],
             "rows": None,
@@ -205,6 +206,10 @@ class QuestionLog:
         if self._open is not None:
             self._open["spent"] = account.describe()
 
+    def finish(self):
+        """Remember that the program has come to its end."""
+        self._is_finished = True
+
     def keeps(self, name):
         """Remember which results the site has kept for itself."""
         if self._open is not None:
@@ -216,10 +221,13 @@ class QuestionLog:
         Parameters
         ----------
         outcome : str
-            "done", or a code.
+            "done", which is "abandoned" if the program has not come to its end, or a
+            code.
         """
         if self._open is None:
             return
+        if outcome == "done" and not self._is_finished:
+            outcome = "abandoned"
         ended, self._open = self._open, None
         self.note("ended", **ended, outcome=outcome)
 

@@ -304,6 +304,7 @@ class SiteHost(Runner):
 
     def _learns(self, result):
         """Remember what this site has helped to find, and may be asked to apply."""
+        self._log.finish()
         if self._question.is_exact:
             with recording():
                 state = SiteState(self._dataset.state)

@@ -91,6 +91,14 @@ def test_refusals_and_sessions_that_break_off_are_written_down(rows, tmp_path):
     assert not last["left"]
 
 
+def test_a_question_that_its_researcher_leaves_is_abandoned(rows, tmp_path):
+    with rows.federate(*parties()):
+        pass
+    last = audit(tmp_path, "north")[-1]
+    assert (last["event"], last["outcome"]) == ("ended", "abandoned")
+    assert not last["left"]
+
+
 def parties():
     from skprivbn.programs import MomentsTerms, moments
 
