@@ -144,7 +144,7 @@ class Runner:
         digest = None
         try:
             # before anything is computed from it
-            most_bytes = max(self._expected_bytes, self._last_length)
+            most_bytes = max(self._most_bytes(), self._last_length)
             require(len(message) <= most_bytes, "too-large")
             digest = hashlib.sha256(message).digest()
             if digest == self._last_digest:
@@ -171,6 +171,10 @@ class Runner:
         self._last_digest, self._last_reply = digest, reply
         self._last_length = len(message) if digest is not None else 0
         return reply
+
+    def _most_bytes(self):
+        """Return how long the next message may be."""
+        return self._expected_bytes
 
     def _check_request(self, request):
         if (

@@ -224,8 +224,8 @@ def tell_rosters(change):
     names = ["north", "south", "west"]
 
     def told(value):
-        if value == names:
-            return change(names)
+        if value == "\n".join(names):
+            return "\n".join(change(names))
         if isinstance(value, dict):
             return {key: told(member) for key, member in value.items()}
         return value
