@@ -137,6 +137,10 @@ SECTIONS = {
         "Defaults of private mixtures: `PPEMGaussianMixture`",
         "Adjusted Rand indices with true components, log-likelihoods of a row.",
     ),
+    "private_intervals_moments": Section(
+        "Intervals of private means and covariances: `FederatedPCA.conf_int`",
+        "Share of 95 % intervals that cover the truth.",
+    ),
     "shared_tree": Section(
         "A private tree over Adult, one holder or several: `DPCGMLearner`",
         "Mean log-likelihood of a row of the test set.",

@@ -9,10 +9,15 @@ from skprivbn.base import PrivateEstimator, by_holders
 from skprivbn.federation._cells import N_CELLS
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy._noise_report import noisy_number, report_noise
-from skprivbn.privacy._options import apply_to_rows, noise_terms, warn_of_noise
-from skprivbn.programs import MomentsTerms, moments, quantiles
+from skprivbn.privacy._options import (
+    apply_to_rows,
+    bounds_of,
+    noise_terms,
+    warn_of_noise,
+)
+from skprivbn.programs import Moments, MomentsTerms, moments, quantiles
 from skprivbn.programs._moments import read_moments
-from skprivbn.programs._noisy_moments import report_moments
+from skprivbn.programs._noisy_moments import moment_intervals, report_moments
 from skprivbn.utils._sklearn import _check_feature_names_in
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import validate_table
@@ -124,6 +129,30 @@ def fit_moments(estimator, partition, second, *, gaps=False):
     if terms.epsilon is not None:
         report_moments(estimator, known, terms, partition.n_parties)
     return known
+
+
+def intervals_of(estimator, name, level):
+    """Return intervals of the means of an estimator, and of its second moments.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted by moments.
+    name : str
+        Of the attribute with the variances or covariances.
+    level : float
+
+    Returns
+    -------
+    intervals : dict of str to ndarray
+    """
+    second = getattr(estimator, name)
+    known = Moments(estimator.n_samples_, estimator.mean_, second)
+    bounds, std = None, 0.0
+    if estimator.epsilon is not None:
+        bounds, std = bounds_of(estimator), estimator.noise_report_.std
+    found = moment_intervals(known, bounds, std, level)
+    return dict(zip(("mean_", name), found))
 
 
 def fit_quantiles(estimator, partition, terms, what):

@@ -13,7 +13,12 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
-from skprivbn.preprocessing._base import FederatedTransformer, check_digits, fit_moments
+from skprivbn.preprocessing._base import (
+    FederatedTransformer,
+    check_digits,
+    fit_moments,
+    intervals_of,
+)
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
 from skprivbn.programs import keep_predictions, moments, score_rows
@@ -191,6 +196,27 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         self.mean_, self.var_, self.scale_ = found.mean, found.covariance, None
         if self.with_std:
             self.scale_ = _scale(found)
+
+    def conf_int(self, level: float = 0.95) -> dict[str, np.ndarray]:
+        """Return confidence intervals of means and variances, noise included.
+
+        They cost no privacy. Those of variances are for normal rows. Rows beyond
+        `bounds` were clipped, and the intervals are of clipped rows.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which an interval is to cover the truth.
+
+        Returns
+        -------
+        intervals : dict of str to ndarray of shape (..., 2)
+            Low and high ends of ``mean_`` and ``var_``.
+        """
+        check_is_fitted(self)
+        if self.var_ is None:
+            raise ValueError("with_std=False: intervals of means need the variances")
+        return intervals_of(self, "var_", level)
 
     def _transform(self, X):
         if self.with_mean:
@@ -399,6 +425,25 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     @property
     def _n_features_out(self):
         return self.n_components_
+
+    def conf_int(self, level: float = 0.95) -> dict[str, np.ndarray]:
+        """Return confidence intervals of means and covariances, noise included.
+
+        They cost no privacy. Those of covariances are for normal rows. Rows beyond
+        `bounds` were clipped, and the intervals are of clipped rows.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which an interval is to cover the truth.
+
+        Returns
+        -------
+        intervals : dict of str to ndarray of shape (..., 2)
+            Low and high ends of ``mean_`` and ``covariance_``.
+        """
+        check_is_fitted(self)
+        return intervals_of(self, "covariance_", level)
 
     def _transform(self, X):
         # by BLAS, a row would be rounded by the number of rows beside it

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.programs._moments import Moments
 from skprivbn.utils import column_names
+from skprivbn.utils._intervals import normal_interval
 
 
 def noise_per_row(terms: Any, n_parties: int) -> float:
@@ -154,14 +154,6 @@ def moment_intervals(
         normal_interval(moments.mean, np.sqrt(of_means), level),
         normal_interval(covariance, np.sqrt(of_covariances), level),
     )
-
-
-def normal_interval(value: Any, std: Any, level: float) -> np.ndarray:
-    """Return low and high ends of normal intervals, along a last axis."""
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level!r}")
-    reach = norm.ppf((1 + level) / 2) * np.asarray(std)
-    return np.stack([value - reach, value + reach], axis=-1)
 
 
 def draw_moments(

@@ -1,0 +1,89 @@
+"""Do 95 % intervals of private fits cover the truth in 95 % of the studies?
+
+Run with ``python benchmarks/study_private_intervals.py moments`` (half a minute of one
+core), ``weights`` and ``tables`` (minutes).
+Every study draws new rows and new noise; the share of intervals that cover the known
+truth is kept, for moments, for weights of a Gaussian network of the right graph, and
+for marginals of a chain, on a clique and across two.
+"""
+
+import argparse
+import warnings
+
+import numpy as np
+from _record import record
+
+from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.preprocessing import FederatedPCA
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+
+ACCOUNTANT = PrivacyAccountant(np.inf, 0.5)
+BOX = {"delta": 1e-6, "bounds": (-8.0, 8.0), "accountant": ACCOUNTANT}
+WEIGHTS = np.array([[0, 0.8, 0, 0.5], [0, 0, -0.6, 0], [0, 0, 0, 0.7], [0, 0, 0, 0]])
+MEAN = np.array([1.0, 0.0, -0.5, 0.0])
+TOTAL = np.linalg.inv(np.eye(4) - WEIGHTS)
+COVARIANCE = TOTAL.T @ TOTAL
+
+
+def covers(intervals, truth):
+    return (intervals[..., 0] <= truth) & (truth <= intervals[..., 1])
+
+
+def moments(rng, epsilon):
+    """Means and covariances of 5,000 rows."""
+    X = rng.multivariate_normal(MEAN, COVARIANCE, size=5_000)
+    found = FederatedPCA(epsilon=epsilon, **BOX).fit(X).conf_int()
+    upper = np.triu_indices(4)
+    yield "means", covers(found["mean_"], MEAN)
+    yield "covariances", covers(found["covariance_"], COVARIANCE)[upper]
+
+
+def weights(rng, epsilon):
+    """Weights of a Gaussian network of 20,000 rows, where its graph is right."""
+    X = rng.multivariate_normal(np.zeros(4), COVARIANCE, size=20_000)
+    learner = FederatedGaussianBayesianNetwork(
+        "equal_variance", epsilon=epsilon, **BOX
+    ).fit(X)
+    if np.array_equal(learner.adjacency_matrix_, WEIGHTS != 0):
+        found = learner.conf_int(n_bootstrap=40, random_state=rng.integers(2**31))
+        yield "weights", covers(found["weights"], WEIGHTS)[WEIGHTS != 0]
+
+
+def tables(rng, epsilon):
+    """Marginals of a chain of three columns, of 3,000 rows."""
+    columns = [rng.integers(3, size=3_000)]
+    steps = [keep * np.eye(3) + (1 - keep) / 3 for keep in (0.6, 0.5)]
+    for keep in (0.6, 0.5):
+        stays = rng.random(3_000) < keep
+        columns.append(np.where(stays, columns[-1], rng.integers(3, size=3_000)))
+    learner = DPCGMLearner(
+        "chain", states=[3] * 3, epsilon=epsilon, accountant=ACCOUNTANT
+    ).fit(np.column_stack(columns))
+    options = {"n_bootstrap": 20, "random_state": int(rng.integers(2**31))}
+    truth = {(0, 1): steps[0] / 3, (0, 2): steps[0] @ steps[1] / 3}
+    for scope, name in (((0, 1), "marginals"), ((0, 2), "marginals of no clique")):
+        yield name, covers(learner.conf_int(scope, **options), truth[scope])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", choices=["moments", "weights", "tables"])
+    parser.add_argument("--studies", type=int, default=300)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    study, rows = globals()[arguments.study], []
+    for epsilon in (0.5, 1.0, 5.0):
+        rng, hits = np.random.default_rng(0), {}
+        for _ in range(arguments.studies):
+            for name, inside in study(rng, epsilon):
+                hits.setdefault(name, []).append(np.mean(inside))
+        for name, shares in hits.items():
+            row = {"what": name, "epsilon": epsilon, "studies": len(shares)}
+            rows.append(row | {"coverage": np.mean(shares)})
+            print(rows[-1], flush=True)
+    record(f"private_intervals_{arguments.study}", rows, level=0.95)
+
+
+if __name__ == "__main__":
+    main()
