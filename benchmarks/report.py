@@ -141,6 +141,14 @@ SECTIONS = {
         "Intervals of private means and covariances: `FederatedPCA.conf_int`",
         "Share of 95 % intervals that cover the truth.",
     ),
+    "private_intervals_weights": Section(
+        "Intervals of private weights: `FederatedGaussianBayesianNetwork.conf_int`",
+        "Share of 95 % intervals that cover the truth, where the graph is right.",
+    ),
+    "private_intervals_tables": Section(
+        "Intervals of private marginals: `DPCGMLearner.conf_int`",
+        "Share of 95 % intervals that cover the truth.",
+    ),
     "shared_tree": Section(
         "A private tree over Adult, one holder or several: `DPCGMLearner`",
         "Mean log-likelihood of a row of the test set.",
