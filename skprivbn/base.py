@@ -353,6 +353,36 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         """
         raise NotImplementedError(f"{cls.__name__} has no _learnt_shapes")
 
+    def _is_declared(self, declared):
+        """Tell whether a fitted transformer says no more than what columns declare.
+
+        Parameters
+        ----------
+        declared : list of (list or None)
+            Labels that a site declares of each column, as rows have them.
+
+        Returns
+        -------
+        is_declared : bool
+        """
+        return False
+
+    def _was_found(self, found):
+        """Tell whether a fitted transformer is what parties found together.
+
+        Sites apply no other, but in front of noise or scores.
+
+        Parameters
+        ----------
+        found : dict
+            Part of a result.
+
+        Returns
+        -------
+        was_found : bool
+        """
+        return False
+
     def _public_model(self):
         shapes = self._learnt_shapes(self.n_features_in_)
         return {name: np.asarray(getattr(self, name)) for name in shapes}

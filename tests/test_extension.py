@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
 from skprivbn.federation import _announced
 from skprivbn.federation.site import _host
+from skprivbn.federation.site._account import Account
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
@@ -242,7 +243,7 @@ def test_what_is_not_installed_as_the_file_says_is_named(
         federate(tmp_path, name)
 
 
-def open_small_sites(folder, n_columns=12, n_rows=24):
+def open_small_sites(folder, n_columns=12, n_rows=24, rules=""):
     """Connect to three sites of few rows, whose files say nothing about details."""
     rng = np.random.default_rng(0)
     columns = {f"x{i}": '"float"' for i in range(n_columns)} | {"died": '"int"'}
@@ -255,7 +256,7 @@ def open_small_sites(folder, n_columns=12, n_rows=24):
         "FederatedLogisticRegression from private-extras==1.2.0",
         "FederatedNaiveBayes from private-extras==1.2.0",
     ]
-    federation = open_sites(folder, tables, columns, estimators)
+    federation = open_sites(folder, tables, columns, estimators, rules)
     return federation.rows(list(columns)[:-1])
 
 
@@ -264,28 +265,38 @@ def test_attack_an_estimator_that_does_not_say_how_much_it_tells(
     extras, tmp_path, monkeypatch, name
 ):
     """Its terms declare nothing: sites count what leaves."""
-    rows = open_small_sites(tmp_path)
+    rows = open_small_sites(tmp_path, rules="max_exact_numbers = 0.5")
     with pytest.raises(PartyError) as caught:
         FederatedGaussianBayesianNetwork().fit(rows)
-    assert caught.value.code == "too-detailed"
+    assert caught.value.code == "budget-exceeded"
     with pytest.raises(PartyError) as caught:
         getattr(extras, name)().fit(rows, "died")
-    assert caught.value.code == "too-detailed"
-    errors = (tmp_path / "north" / "skprivbn_errors.log").read_text()
-    n_numbers = {"FederatedLogisticRegression": 182, "FederatedNaiveBayes": 50}[name]
-    assert f"answers of {n_numbers} exact numbers" in errors
-    # the twin: what is declared is believed
-    monkeypatch.setattr(_host, "check_told", lambda *arguments: None)
+    assert caught.value.code == "budget-exceeded"
+    # the twin: nobody counts
+    announce = Account.announce
+    monkeypatch.setattr(Account, "announce", lambda self, n, most: announce(self, n))
     getattr(extras, name)().fit(rows, "died")
 
 
-@pytest.mark.parametrize("n_rows, is_told", [(47, False), (48, True)])
-def test_what_leaves_may_be_a_third_of_the_rows(extras, tmp_path, n_rows, is_told):
-    """A gradient of 3, a Hessian of 9; in the end 3 coefficients and a number."""
-    rows = open_small_sites(tmp_path, 2, n_rows)
+@pytest.mark.parametrize("most, is_told", [(3 / 24, False), (4 / 24, True)])
+def test_numbers_that_leave_are_counted(extras, tmp_path, most, is_told):
+    """In the end there are 3 coefficients and a number of iterations."""
+    rows = open_small_sites(tmp_path, 2, rules=f"max_exact_numbers = {most}")
     if is_told:
         extras.FederatedLogisticRegression().fit(rows, "died")
         return
     with pytest.raises(PartyError) as caught:
         extras.FederatedLogisticRegression().fit(rows, "died")
+    assert caught.value.code == "budget-exceeded"
+
+
+def test_attack_sums_without_end(extras, tmp_path, monkeypatch):
+    """Numbers that only sites read are bounded in each session."""
+    rows = open_small_sites(tmp_path, 2)
+    monkeypatch.setattr(_host, "MAX_SUMMED", 12 / 24 - 0.01)
+    with pytest.raises(PartyError) as caught:
+        extras.FederatedLogisticRegression().fit(rows, "died")
     assert caught.value.code == "too-detailed"
+    # the twin
+    monkeypatch.setattr(_host, "MAX_SUMMED", np.inf)
+    extras.FederatedLogisticRegression().fit(rows, "died")

@@ -20,7 +20,6 @@ from skprivbn.federation.coordinator import Coordinator, InProcessFederation
 from skprivbn.federation.program import (
     ALL_ROWS,
     COUNTS,
-    SAME_ROWS,
     CountsAt,
     Hear,
     Me,
@@ -41,7 +40,6 @@ __all__ = [
     "ALL_ROWS",
     "COUNTS",
     "KINDS",
-    "SAME_ROWS",
     "Coordinator",
     "CountsAt",
     "FlareFederation",

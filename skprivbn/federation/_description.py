@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skprivbn.federation._cells import (
-    MAGNITUDES,
-    N_CELLS,
     CountTerms,
     is_small,
     quantile_ranks,
@@ -32,7 +30,7 @@ from skprivbn.federation._rows import (
     sum_over_rows,
     unit_of_squares,
 )
-from skprivbn.federation.gate import kish, rows_beside
+from skprivbn.federation.gate import count_values, kish, rows_beside, rows_of_values
 from skprivbn.federation.program import (
     ALL_ROWS,
     Me,
@@ -111,30 +109,6 @@ class DescriptionTerms(CountTerms):
         """Return the shape of each table."""
         sizes = self.column_sizes()
         return [tuple(sizes[v] for v in pair) for pair in self.tables]
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return the cells of all counts."""
-        tables = sum(prod(shape) for shape in self.table_shapes())
-        cells = n_features * max(N_CELLS * max(len(self.levels), 1), len(MAGNITUDES))
-        return 2 * n_features, cells + sum(self.column_sizes()) + tables
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return how many numbers are told."""
-        told = sum(len(labels or []) for labels in self.states)
-        told += sum(prod(shape) for shape in self.table_shapes())
-        return 1 + n_features + told + len(self.numbers) * (2 + len(self.levels))
-
-    def summed_columns(self, n_features: int) -> list[int]:
-        """Return those of numbers; of others there are tables."""
-        return self.numbers
-
-    def tells_quantiles(self) -> bool:
-        """Tell whether quantiles are wanted."""
-        return bool(self.levels)
-
-    def filled_columns(self, n_features: int) -> list[int]:
-        """Return none: columns that a party hardly has are not told."""
-        return []
 
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise of the one release, within the bounds."""
@@ -220,7 +194,9 @@ def _spreads(rows, count):
     squares = yield Sum(
         squares,
         "squares of columns about the mean",
-        lambda: RowWeights(own, None, _count_sides(rows, mean)),
+        lambda: RowWeights(
+            own, None, np.append(_count_sides(rows, mean), _count_values(rows))
+        ),
     )
     return mean, np.sqrt(squares / np.maximum(count - 1, 1)) * unit
 
@@ -229,6 +205,16 @@ def _count_sides(rows, centre):
     """Return how many own rows are above and below the centre of each column."""
     return kish(
         sum_over_rows(rows, lambda rows: rows_beside(rows - centre, np.ones(len(rows))))
+    )
+
+
+def _count_values(rows):
+    """Return how many own rows have values of columns that have few."""
+    n_values = count_values(rows)
+    return kish(
+        sum_over_rows(
+            rows, lambda rows: rows_of_values(rows, np.ones(len(rows)), n_values)
+        )
     )
 
 

@@ -87,54 +87,6 @@ def kept_labels(model, names, labels):
     return {} if keep is None else keep(model["fitted"], names, labels)
 
 
-def check_steps(steps, terms):
-    """Refuse exact answers that show rows, of columns that a step has mixed.
-
-    Axes are the choice of whoever asks. Copies of one column in other bins each are
-    its values, and quantiles along several axes are the coordinates of a row.
-
-    Parameters
-    ----------
-    steps : list of dict
-        Public models of transformers, in their order.
-    terms : Terms
-        Of the session that they are for.
-    """
-    # noise hides rows, and a score is one number
-    if terms.has_noise() or terms.models():
-        return
-    mixed = False
-    for step in steps:
-        try:
-            step_class = _class_of(step)
-        except (KeyError, TypeError):  # refused where steps are made
-            return
-        groups = getattr(step_class, "_groups_rows", False)
-        require(not (mixed and groups), "not-allowed")
-        mixed |= getattr(step_class, "_mixes_columns", False)
-    require(not (mixed and terms.tells_quantiles()), "not-allowed")
-
-
-def model_memory(model, n_features):
-    """Return how many numbers a public model makes a party hold.
-
-    Parameters
-    ----------
-    model : dict
-        From :func:`describe_model`, or from a coordinator that pretends so.
-    n_features : int
-
-    Returns
-    -------
-    per_row, in_all : int
-        As ``Terms.memory``. What an estimator says with a class method
-        ``_public_model_memory(model, n_features)``; nothing without.
-    """
-    with refuse_malformed():
-        estimate = getattr(_class_of(model), "_public_model_memory", None)
-        return (0, 0) if estimate is None else estimate(model["fitted"], n_features)
-
-
 def _class_of(model):
     name = model["estimator"]
     return _described.get(name) or announced(PROTOCOLS)[name].load()

@@ -23,8 +23,6 @@ class HostPolicy:
         asks one question in each.
     min_cell_count : int
         Smallest count of an exact table that is told.
-    max_cells_per_row : float
-        Most cells of an exact table, for each row that it is made of.
     is_simulated : bool
         Whether nobody is there to hide from, as in one process: a party may then draw
         weights of its rows by a seed that others know, so that a fit can be repeated.
@@ -32,6 +30,8 @@ class HostPolicy:
         Longest message that peers may send together in one round.
     max_numbers : int
         Longest vector of one sum.
+    max_summed : float
+        Most exact numbers that parties read of one session, for each own row.
     """
 
     min_parties: int = 1
@@ -39,7 +39,7 @@ class HostPolicy:
     allow_rows: bool = False
     max_rounds: int | None = None
     min_cell_count: int = 0
-    max_cells_per_row: float = math.inf
     is_simulated: bool = False
     max_message_bytes: int = 1 << 30
     max_numbers: int = 1 << 26
+    max_summed: float = math.inf

@@ -163,33 +163,6 @@ class Terms:
         """
         return vars(self).get("min_rows", 1)
 
-    def rounds(self, n_parties: int) -> int | None:
-        """Return the most operations that a session takes; None if nobody can say.
-
-        Parameters
-        ----------
-        n_parties : int
-
-        Returns
-        -------
-        n_rounds : int or None
-        """
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return how many numbers the protocol makes a party hold.
-
-        Parameters
-        ----------
-        n_features : int
-            Columns of the party's block.
-
-        Returns
-        -------
-        per_row, in_all : int
-            Numbers beside each of the party's rows, and numbers whatever the rows.
-        """
-        return 0, 0
-
     def noise(self, n_features: int, n_parties: int) -> DistributedNoise | None:
         """Return the noise on everything that a session releases.
 
@@ -207,90 +180,6 @@ class Terms:
         noise : DistributedNoise or None
             None means that the protocol releases exact results.
         """
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return how many exact numbers about the rows a session tells.
-
-        A site compares them with its rows: as many numbers as rows are the rows. Of
-        protocols that are not this package's, it also counts what leaves.
-
-        Parameters
-        ----------
-        n_features : int
-            Columns of the party's block.
-
-        Returns
-        -------
-        n_parameters : int
-            By default the numbers that it makes a party hold whatever the rows.
-        """
-        return self.memory(n_features)[1]
-
-    def summed_columns(self, n_features: int) -> list[int]:
-        """Tell of which columns exact sums leave, that sites look for counts in.
-
-        The mean of a column of zeros and ones is a count. A protocol that hides small
-        counts itself, or adds up nothing but numbers of rows, leaves columns out.
-
-        Parameters
-        ----------
-        n_features : int
-            Columns of the party's block.
-
-        Returns
-        -------
-        columns : list of int
-            By default all.
-        """
-        return list(range(n_features))
-
-    def filled_columns(self, n_features: int) -> list[int]:
-        """Tell of which columns every site must have values, where there may be gaps.
-
-        Sums of a column that only one party has are that party's. A protocol that
-        looks at that itself leaves columns out.
-
-        Parameters
-        ----------
-        n_features : int
-            Columns of the party's block.
-
-        Returns
-        -------
-        columns : list of int
-            By default all.
-        """
-        return list(range(n_features))
-
-    def fills_gaps(self) -> bool:
-        """Tell whether exact sums have something in the place of missing entries.
-
-        With another start, or other parameters, it is something else: two such sums
-        differ by what is known of the rows with gaps, which sites then count.
-
-        Returns
-        -------
-        filled : bool
-        """
-        return False
-
-    def tells_quantiles(self) -> bool:
-        """Tell whether exact numbers are told that are near those of single rows.
-
-        Returns
-        -------
-        told : bool
-        """
-        return False
-
-    def shows_small_cells(self) -> bool:
-        """Tell whether a session opens exact tables without hiding small counts.
-
-        Returns
-        -------
-        shown : bool
-        """
-        return False
 
     def shows_rows(self) -> bool:
         """Tell whether a session shows rows to somebody.

@@ -5,15 +5,15 @@ their squares. They add up over parties, so that every party knows, from the ver
 total, the effective number of rows of all parties behind each block of numbers.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from skprivbn.federation._rows import row_blocks
+from skprivbn.federation._rows import row_blocks, sum_over_rows
 from skprivbn.federation.program import (
     ALL_ROWS,
     COUNTS,
-    SAME_ROWS,
     CountsAt,
     RowWeights,
     TooFewRows,
@@ -29,6 +29,13 @@ _UNIT = 2.0**14
 # Squares of weights below the smallest step of a backend must not become none: what
 # has any weight at all is about a row.
 _STEP = 2.0**-24
+#: values of a column that a sum and a sum of squares tell apart
+FEW_VALUES = 3
+#: random partitions of numbers: one of three values is alone in none of them once in
+#: 10,000 times
+N_PARTITIONS = 32
+# Rows that are looked at first.
+_FIRST = 100
 # Rows of equal weight count in full, whatever rounding does.
 _SLACK = 1e-6
 
@@ -39,7 +46,7 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
     Parameters
     ----------
     vector : ndarray of shape (n_values,)
-    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or SAME_ROWS
+    weights : RowWeights, CountsAt, ALL_ROWS or COUNTS
     n_rows : int
         Of this party, all of which count alike with ``ALL_ROWS``.
 
@@ -48,7 +55,7 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
     vector : ndarray
         Its own numbers first.
     """
-    if weights in (COUNTS, SAME_ROWS) or isinstance(weights, CountsAt):
+    if weights is COUNTS or isinstance(weights, CountsAt):
         return vector
     if weights is ALL_ROWS:
         count = n_rows if vector.dtype.kind == "i" else n_rows / _UNIT
@@ -63,6 +70,33 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
         squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
     cells = weights.cells / _UNIT
     return np.concatenate([vector, weights.total / _UNIT, squares, cells])
+
+
+def weigh_rows(rows: Any, weigh: Callable[[np.ndarray], Any]) -> RowWeights:
+    """Sum up weights that are computed of rows, in memory or read in blocks.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns) or RowSource
+    weigh : callable
+        From a block of rows to their weights, as of :meth:`RowWeights.of`.
+
+    Returns
+    -------
+    weights : RowWeights
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weigh_rows(np.ones((9, 2)), lambda rows: 2 * rows[:, 0]).total
+    array([18.])
+    """
+
+    def add(rows):
+        weights = RowWeights.of(weigh(rows))
+        return np.stack([weights.total, weights.squares])
+
+    return RowWeights(*sum_over_rows(rows, add))
 
 
 def check_rows(
@@ -83,26 +117,27 @@ def check_rows(
         Of the vector itself.
     what : str
         The sum, in words.
-    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or SAME_ROWS
+    weights : RowWeights, CountsAt, ALL_ROWS or COUNTS
         As of the own vector.
     min_rows : int
         Fewest effective rows behind a block; no row at all is none to be hidden.
     min_cell_count : int, default=0
-        The same of what is a count: cells.
+        Smallest count. A limit of its own, as a count tells of its rows only how many
+        they are, and sums of few rows tell their values.
 
     Returns
     -------
     total : ndarray of shape (n_values,)
     """
     rows = effective_rows(total, n_values, weights)
-    least = np.full(len(rows), min_rows)
+    least = np.full(len(rows), min_cell_count if weights is COUNTS else min_rows)
     if isinstance(weights, RowWeights) and weights.cells.size:
         least[-weights.cells.size :] = min_cell_count
     few = (rows > 0) & (rows < least - _SLACK) & (least > 1)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
         columns = {column for column, is_few in zip(about, few) if is_few}
-        raise TooFewRows(what, few, sorted(columns, key=str))
+        raise TooFewRows(what, few, sorted(columns - {None}, key=str))
     return total[:n_values]
 
 
@@ -118,8 +153,6 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
     -------
     n_rows : ndarray of shape (n_blocks + n_cells,)
     """
-    if weights is SAME_ROWS:
-        return np.zeros(0)
     if weights is COUNTS:
         return np.abs(total[:n_values]).astype(np.float64)
     if isinstance(weights, CountsAt):
@@ -168,8 +201,13 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([parts.sum(axis=0), np.einsum("ij,ij->j", parts, parts)])
 
 
-def two_valued(rows: Any) -> np.ndarray:
-    """Tell which columns have no more than two values.
+def count_values(rows: Any) -> np.ndarray:
+    """Return how many values columns have, four standing for more than three.
+
+    Sums of degree two tell counts where there are as many sums as cells. The number of
+    rows, a sum and a sum of squares tell how many have each of three values; with a
+    product, how many have two values of two columns with two values each. Tables of
+    more cells do not follow from such sums.
 
     Parameters
     ----------
@@ -178,26 +216,112 @@ def two_valued(rows: Any) -> np.ndarray:
 
     Returns
     -------
-    is_two_valued : ndarray of bool of shape (n_columns,)
+    n_values : ndarray of int of shape (n_columns,)
 
     Examples
     --------
     >>> import numpy as np
-    >>> two_valued(np.array([[0, 1.0], [1, 2.0], [np.nan, 3.0]])).tolist()
-    [True, False]
+    >>> rows = np.array([[0, 1, 2.0], [1, 5, 4], [np.nan, 3, 6], [0, 1, 8]])
+    >>> count_values(rows).tolist()
+    [2, 3, 4]
     """
-    low = -_largest(-block for block in row_blocks(rows))
-    high = _largest(row_blocks(rows))
-    are_ends = (
-        np.all((block == low) | (block == high) | np.isnan(block), axis=0)
-        for block in row_blocks(rows)
-    )
-    return np.logical_and.reduce(list(are_ends))
+    found: list[set] = [set() for _ in range(rows.shape[1])]
+    for block in row_blocks(rows):
+        for values, column in zip(found, block.T):
+            # most columns of numbers have more values in the first rows
+            for part in (column[:_FIRST], column[_FIRST:]):
+                if len(values) <= FEW_VALUES:
+                    values.update(np.unique(part[~np.isnan(part)]).tolist())
+    return np.array([min(len(values), FEW_VALUES + 1) for values in found], dtype=int)
 
 
-def _largest(blocks):
-    ends = [np.fmax.reduce(block, axis=0, initial=-np.inf) for block in blocks]
-    return np.max(ends, axis=0)
+def rows_of_values(
+    rows: np.ndarray, weights: np.ndarray, n_values: np.ndarray
+) -> np.ndarray:
+    """Return how many rows have values of columns that have few.
+
+    Parties may have different values, and do not tell each other which. So rows are
+    counted on both sides of public random partitions of all numbers: one of three
+    values is alone on its side in a quarter of them.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns)
+    weights : ndarray of shape (n_rows,)
+    n_values : ndarray of int of shape (n_columns,)
+        Of :func:`count_values`, in all rows of which these may be a block.
+
+    Returns
+    -------
+    sums : ndarray of shape (2, 2 * N_PARTITIONS * n_columns)
+        As of :func:`rows_beside`; zero for columns of more values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stages = np.repeat([[0.0], [1.0], [2.0]], [59, 60, 1], axis=0)
+    >>> n_rows = kish(rows_of_values(stages, np.ones(120), count_values(stages)))
+    >>> np.unique(n_rows[n_rows > 0]).tolist()
+    [1.0, 59.0, 60.0, 61.0, 119.0, 120.0]
+    """
+    few = np.flatnonzero(n_values <= FEW_VALUES)
+    sums = np.zeros((2, 2 * N_PARTITIONS, rows.shape[1]))
+    marks = marks_of_values(rows[:, few])
+    sums[..., few] = np.einsum("ij,jkl->ikl", np.stack([weights, weights**2]), marks)
+    return sums.reshape(2, -1)
+
+
+def marks_of_values(rows: np.ndarray) -> np.ndarray:
+    """Mark rows on both sides of public random partitions of all numbers.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns)
+
+    Returns
+    -------
+    marks : ndarray of bool of shape (n_rows, 2 * N_PARTITIONS, n_columns)
+    """
+    known = ~np.isnan(rows)
+    bits = _scramble(np.where(known, rows, 0.0) + 0.0)
+    sides = [(bits >> np.uint64(k)) & np.uint64(1) for k in range(N_PARTITIONS)]
+    marks = [known & (side == value) for side in sides for value in (0, 1)]
+    return np.stack(marks, axis=1)
+
+
+def _scramble(values):
+    """Return random bits that belong to each number (the finaliser of SplitMix64)."""
+    bits = np.ascontiguousarray(values).view(np.uint64)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
+    """Return how many rows sums over groups of them are about.
+
+    Parameters
+    ----------
+    marks : ndarray of shape (n_rows, n_marks)
+        How much rows count, column by column; below zero they do not.
+    groups : ndarray of int of shape (n_rows,)
+    n_groups : int
+
+    Returns
+    -------
+    n_rows : ndarray of shape (n_marks * n_groups,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows_by_group(np.ones((5, 1)), np.array([0, 0, 0, 1, 1]), 2)
+    array([3., 2.])
+    """
+    found = [np.zeros(0)]
+    for column in np.maximum(marks, 0.0).T:
+        sums = [np.bincount(groups, column**power, n_groups) for power in (1, 2)]
+        found.append(kish(np.stack(sums)))
+    return np.concatenate(found)
 
 
 def rows_of_pairs(
@@ -228,7 +352,8 @@ def rows_of_pairs(
     array([ 3.,  5.,  0., 92.])
     """
     pairs = np.triu_indices(deviations.shape[1], 1)
-    counted = two_valued(deviations) if counted is None else counted
+    if counted is None:
+        counted = count_values(deviations) <= 2
     deviations, roots = np.where(counted, deviations, 0.0), np.sqrt(weights)
     sums = []
     for power in (1, 2):
@@ -236,6 +361,23 @@ def rows_of_pairs(
         products = (a.T @ b for a in (above, below) for b in (above, below))
         sums.append(np.concatenate([product[pairs] for product in products]))
     return np.stack(sums)
+
+
+def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
+    """Refuse moments of columns that one party holds alone, if they tell small counts.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns)
+    min_cell_count : int
+    """
+    deviations, ones = rows - rows.mean(axis=0), np.ones(len(rows))
+    cells = [rows_beside(deviations, ones), rows_of_pairs(deviations, ones)]
+    cells.append(rows_of_values(rows, ones, count_values(rows)))
+    n_rows = kish(np.hstack(cells))
+    few = (n_rows > 0) & (n_rows < min_cell_count - _SLACK)
+    if min_cell_count > 1 and few.any():
+        raise TooFewRows("moments of own columns", few)
 
 
 def _sides(deviations, weights):

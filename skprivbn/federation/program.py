@@ -21,20 +21,19 @@ a program yields          the other parties do                  it gets
 
 import ast
 import inspect
-import math
 import textwrap
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, update_wrapper
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation._rows import map_rows
+from skprivbn.federation._rows import map_rows, sum_over_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._persons import rows_of_person
@@ -135,11 +134,9 @@ class Weighing(Enum):
     ALL_ROWS = "all rows"
     #: each number is itself a count of rows: the cells of a table
     COUNTS = "counts"
-    #: rows count as they did in the sum before
-    SAME_ROWS = "same rows"
 
 
-ALL_ROWS, COUNTS, SAME_ROWS = Weighing
+ALL_ROWS, COUNTS = Weighing
 
 
 class CountsAt(NamedTuple):
@@ -180,7 +177,7 @@ class RowWeights(NamedTuple):
     columns: tuple = ()
 
     @classmethod
-    def of(cls, weights: ArrayLike) -> "RowWeights":
+    def of(cls, weights: ArrayLike) -> Self:
         """Sum up the weights with which rows enter each block.
 
         Parameters
@@ -208,7 +205,7 @@ class Sum:
         Floats, or integers, which are summed exactly.
     what : str
         What it tells, in at most ten words; a constant of the program.
-    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS, SAME_ROWS or callable
+    weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or callable
         How much the own rows count in each block of the vector; a function that
         returns it is called where some party has a limit. Nobody reads a sum that is
         about too few rows: the program gets :class:`TooFewRows`.
@@ -355,9 +352,7 @@ class Me:
         Names the session, and all that was agreed on in it: public, the same at every
         party, and never used again.
     min_cell_count : int, default=0
-        Fewest own rows that a label may be about which this party tells others.
-    max_cells_per_row : float, default=inf
-        Most cells of an exact table that the parties open, for each of its rows.
+        Smallest count that the strictest party lets be told.
     own_min_rows : int, default=1
         Fewest rows that this party alone insists on.
 
@@ -378,7 +373,6 @@ class Me:
     keep: Any = None
     session: bytes = b""
     min_cell_count: int = 0
-    max_cells_per_row: float = math.inf
     own_min_rows: int = 1
 
     @property
@@ -394,9 +388,10 @@ class Me:
     def numbers(self, *, gaps: bool = False, bounds: np.ndarray | None = None) -> Any:
         """Return the own rows as floats, in memory or to be read in blocks.
 
-        Anything but finite numbers is refused, at the latest when it is read; under
-        noise it is missing instead, since a refusal would tell that there is such a
-        row. Not to be changed in place.
+        Anything but finite numbers is refused, at the latest when it is read, and so is
+        a column with gaps that hardly any own row has; under noise it is missing
+        instead, since a refusal would tell that there is such a row. Not to be changed
+        in place.
 
         Parameters
         ----------
@@ -417,7 +412,18 @@ class Me:
             with refuse_malformed("invalid-data"):
                 return read_numbers(X, gaps=gaps, bounds=bounds, strict=strict)
 
-        return map_rows(self.block["X"], read)
+        rows = map_rows(self.block["X"], read)
+        if gaps and strict and self.own_min_rows > 1 and not self.is_simulated:
+            self._check_filled(rows)
+        return rows
+
+    def _check_filled(self, rows):
+        """Refuse a column that few own rows have: its sums would be other parties'."""
+        n_filled = sum_over_rows(rows, lambda rows: np.sum(~np.isnan(rows), axis=0))
+        few = np.flatnonzero(n_filled < self.own_min_rows)
+        if few.size:
+            why = "fewer own rows than min_rows have a value"
+            raise PartyRefusal("too-few-rows", why, few.tolist())
 
     def rows_of_person(self) -> np.ndarray | None:
         """Return for each own row how many rows its person has, if noise hides persons.

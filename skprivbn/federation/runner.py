@@ -19,19 +19,18 @@ from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import agree_on_group_key
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._models import check_steps
 from skprivbn.federation._policy import HostPolicy
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.gate import check_rows, count_numbers, with_rows
 from skprivbn.federation.program import (
     COUNTS,
-    SAME_ROWS,
     Hear,
     Me,
     Noisy,
     PartyRefusal,
     Release,
+    RowWeights,
     Sum,
     Tell,
     TooFewRows,
@@ -113,6 +112,8 @@ class Runner:
         self._rest: Any = None
         self._heard = bytes(32)
         self._n_rounds, self._n_sums, self._spent = 0, 0, (0.0, 0.0)
+        #: exact numbers that parties have read
+        self._n_summed = 0
         #: conversations so far: what peers say in one is not heard in another
         self._phase = 0
         #: parties that are still there, as this party signed
@@ -237,7 +238,6 @@ class Runner:
         require(protocol is not None, "not-allowed")
         with refuse_malformed():
             terms = protocol.terms.from_payload(agreement.settings)
-        check_steps(agreement.data.get("steps", []), terms)
         return protocol, terms
 
     def _make_backend(self, agreement):
@@ -285,8 +285,7 @@ class Runner:
             policy.is_simulated,
             self._keep,
             agreement.session + agreement.hash,
-            policy.min_cell_count,
-            policy.max_cells_per_row,
+            self._session.min_cell_count,
             policy.min_rows,
         )
         result = yield from self._converse(self._protocol(me))
@@ -346,14 +345,17 @@ class Runner:
     def _sum(self, step):
         """Add a vector to those of all parties; return the total, if enough rows."""
         require(self._noise is None, why="an exact sum beside noise")
-        if step.weights is SAME_ROWS:
-            require(self._has_uncompared_total, why="there was no sum before")
         if step.new_keys:
             self._sums.pop("parties", None)
         vector, session = np.ravel(np.asarray(step.vector)), self._session
+        self._n_summed += vector.size
+        if self._n_summed > self._policy.max_summed * self._count_rows():
+            raise PartyRefusal("too-detailed", "more sums than the rows can hide in")
         limits = session.min_rows, session.min_cell_count
         weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
         weights = weights() if callable(weights) else weights
+        if isinstance(weights, RowWeights) and session.min_cell_count <= 1:
+            weights = weights._replace(cells=np.zeros(0))
         told = with_rows(vector, weights, self._count_rows())
         total = yield from self._add("parties", told, step)
         self._has_uncompared_total = True
@@ -556,6 +558,8 @@ def public_code(error: Exception) -> str:
         return "not-authentic"
     if isinstance(error, BudgetExceededError):
         return "budget-exceeded"
+    if isinstance(error, MemoryError):
+        return "too-large"
     if isinstance(error, OverflowError):
         return "out-of-range"
     return "failed"

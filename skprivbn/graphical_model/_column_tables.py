@@ -67,11 +67,6 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
         """Cells of a table in which neighbours differ."""
         return N_CHANGED
 
-    def memory(self, n_features):
-        """Return the codes of own columns, and cells of tables."""
-        in_all = super().memory(n_features)[1]
-        return n_features, sum(self.sizes) + in_all
-
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
         return distribute(self.search.noise, n_parties, self.min_honest)

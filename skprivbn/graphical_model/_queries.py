@@ -68,10 +68,6 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
         }
 
     @classmethod
-    def _public_model_memory(cls, model, n_features):
-        return sum(map(len, model["states"])), 0
-
-    @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted learner of a public field, which checks itself."""
         cliques = map(tuple, model["cliques"])

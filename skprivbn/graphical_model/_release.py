@@ -225,10 +225,6 @@ class TablesTerms(Terms):
             self.missing == "skip",
         )
 
-    def memory(self, n_features):
-        """Return the cells of the tables that are held at a time."""
-        return 0, self.search.n_cells(self.sizes) + self.max_model_cells
-
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
         if n_features != len(self.nodes):

@@ -10,7 +10,15 @@ import numpy as np
 
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
 from skprivbn.federation._rows import row_blocks, unit_of_squares
-from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs
+from skprivbn.federation.gate import (
+    N_PARTITIONS,
+    count_values,
+    kish,
+    rows_beside,
+    rows_by_group,
+    rows_of_pairs,
+    rows_of_values,
+)
 from skprivbn.mixed_model._checks import (
     check_clusters,
     check_survey,
@@ -24,10 +32,6 @@ from skprivbn.mixed_model._terms import Design, MixedTerms
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 
-#: numbers that are held of all clusters together
-MAX_NUMBERS = 1 << 24
-#: values that means and squares tell apart
-FEW_VALUES = 3
 # Weights of wild steps are no larger than that, in typical weights.
 _LARGEST = 2.0**16
 
@@ -228,8 +232,14 @@ def weigh(columns, groups=()):
 
 def joined(*weights):
     """Return the weights of several parts of a vector together."""
-    pieces = zip(*(part for part in weights if part is not None))
-    return RowWeights(*map(np.concatenate, pieces))
+    parts = [part for part in weights if part is not None]
+    *pieces, columns = zip(*parts)
+    blocks, cells = [], []
+    for part, about in zip(parts, columns):
+        n_blocks, n_cells = len(part.total), len(part.cells)
+        about = (*about, *[None] * (n_blocks + n_cells - len(about)))
+        blocks, cells = [*blocks, *about[:n_blocks]], [*cells, *about[n_blocks:]]
+    return RowWeights(*map(np.concatenate, pieces), (*blocks, *cells))
 
 
 def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
@@ -253,10 +263,6 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     terms, rows = me.terms, _read_rows(me)
     n_features = rows.X.shape[1]
     classes, clusters = yield from _tell_labels(me, rows)
-    # what the terms take for a row, they take for a cluster, too
-    per_cluster, _ = terms.memory(n_features)
-    if per_cluster * sum(map(len, clusters)) > MAX_NUMBERS:
-        raise PartyRefusal("too-large")
     survey = Survey.of_labels(classes, clusters, n_features, terms)
     if not can_be_fitted(survey, me):
         return survey, None, None
@@ -512,11 +518,10 @@ def count_by_group(deviations, weights, groups):
     n_rows : ndarray of shape (n_cells,)
     """
     weighted, found = deviations * weights[:, np.newaxis], [np.zeros(0)]
+    sides = np.hstack([weighted, -weighted])
     for group, opened in groups:
-        for side in (weighted, -weighted):
-            for column in np.maximum(side, 0.0).T:
-                sums = [np.bincount(group, column**p, len(opened)) for p in (1, 2)]
-                found.append(kish(np.stack(sums))[opened])
+        counted = rows_by_group(sides, group, len(opened)).reshape(-1, len(opened))
+        found.append(counted[:, opened].ravel())
     return np.concatenate(found)
 
 
@@ -524,8 +529,7 @@ def _count_values(rows, deviations, survey):
     """Return how many rows count in sums of columns, and on each side of their means.
 
     Of clusters that are opened, outcomes and columns with random slopes are looked at,
-    too. A model of nothing but columns of few values tells the cells of their table
-    with the target, which are then counted.
+    too. The first gradient tells the cells of columns of two values with such a target.
     """
     terms, census = survey.terms, survey.census
     plain = weigh([(np.ones(len(deviations)), 1.0)])
@@ -533,14 +537,18 @@ def _count_values(rows, deviations, survey):
     own = np.column_stack([rows.X, *beside])
     own = own - (own.mean(axis=0) if len(own) else 0.0)
     cells = np.hstack([rows_beside(deviations, ones), rows_beside(own[:, -3:], ones)])
+    values = rows_of_values(rows.X, ones, count_values(rows.X))
     products = rows_of_pairs(own, ones)
-    if any(len(np.unique(column)) > FEW_VALUES for column in rows.X.T):
-        products = np.zeros_like(products)
     groups = [
         (codes, terms.crossed | census.shown(factor))
         for factor, codes in enumerate(rows.codes if terms.mixed else ())
     ]
     random = np.unique(terms.random.columns[terms.random.columns >= 0])
     by_cluster = count_by_group(own[:, [*random, -1]], ones, groups)
-    cells = kish(np.hstack([cells, products]))
-    return plain._replace(cells=np.append(cells, by_cluster))
+    cells = kish(np.hstack([cells, values, products]))
+    # which columns these are about; of a pair, its second
+    names = [*range(rows.X.shape[1]), "offset", "sample_weight", "y"]
+    beside = [*range(deviations.shape[1])] * 2 + names[-3:] * 2
+    pairs = [names[v] for v in np.triu_indices(len(names), 1)[1]]
+    columns = beside + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
+    return plain._replace(cells=np.append(cells, by_cluster), columns=(None, *columns))

@@ -326,26 +326,3 @@ class MixedTerms(Terms):
     def n_regressions(self) -> int:
         """Sums of the model without effects before effects are looked at."""
         return 5 if self.drawn else 2
-
-    def rounds(self, n_parties: int) -> int:
-        """Return the rounds of survey, regression, iterations and release."""
-        survey, release = 3, 2
-        if self.family == "gaussian":
-            return survey + 2 + MAX_STEPS + release
-        each, start = 1, MAX_REGRESSIONS
-        if self.drawn:
-            each = self.n_batches + 1
-            start = self.n_regressions
-        return survey + start + each * self.max_iter + release
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return coefficients, variances of effects, and effects of public labels."""
-        n_effects = sum(map(len, self.term_columns))
-        n_labels = sum(map(len, self.clusters or []))
-        return 1 + n_features + n_effects * (n_effects + 1) // 2 + n_labels
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return nodes or draws of each row, and products of the features."""
-        per_row = max(self.n_quadrature, self.batch_size, self.n_burn_in, self.n_draws)
-        n_effects = sum(map(len, self.term_columns))
-        return per_row + n_effects**3 + n_features, (n_features + n_effects**2 + 1) ** 2

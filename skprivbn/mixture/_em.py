@@ -128,8 +128,12 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
     check_given(terms, X.shape[1])
     counted = X
     if terms.has_gaps:
-        # a column of ones counts all rows, also those without an entry
-        counted = map_rows(X, lambda X: np.column_stack([np.ones(len(X)), X]))
+        # All rows are counted, also those without an entry. What is expected in few
+        # gaps, from two starts, tells of the rows that have them: these are, too.
+        few = me.min_cell_count > 1
+        counted = map_rows(
+            X, lambda X: np.column_stack([np.isnan(X) if few else np.ones(len(X)), X])
+        )
     try:
         found = yield from add_moments(
             counted, np.ones(len(X)), second="diagonal", pairs=True

@@ -62,11 +62,6 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         }
 
     @classmethod
-    def _public_model_memory(cls, model, n_features):
-        n_components = len(model["weights"])
-        return n_components + n_features, n_components * n_features**2
-
-    @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted mixture of public parameters, all of which are checked."""
         k, d = len(model["weights"]), n_features

@@ -114,10 +114,6 @@ class PrivateEMTerms(MixtureTerms):
     min_honest: int | None
     protects: Literal["rows", "individuals"] = "rows"
 
-    def rounds(self, n_parties):
-        """Return one for each release, and those of keys and the result."""
-        return self.n_releases + 20
-
     @property
     def uses_cells(self):
         """Whether the first means come from the rows, by one noisy release."""

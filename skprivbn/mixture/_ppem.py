@@ -545,7 +545,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             )
         n_values = self.n_samples_ * partition.n_features
         # the log-likelihood is summed, too
-        n_seen = n_sums * (terms.n_parameters(partition.n_features) + 1)
+        n_seen = n_sums * (terms.n_summed(partition.n_features) + 1)
         if partition.n_parties > 1 and n_seen > n_values:
             warn_leak(
                 f"the sums of all iterations are {n_seen} numbers about "

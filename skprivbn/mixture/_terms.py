@@ -84,21 +84,12 @@ class MixtureTerms(Terms):
                 "n_components and n_init must be positive, max_iter not negative"
             )
 
-    def fills_gaps(self):
-        """Tell whether rows are completed as the mixture expects them."""
-        return self.has_gaps
-
-    def n_parameters(self, n_features):
+    def n_summed(self, n_features):
         """Return the sums of an M-step; with gaps also numbers of entries."""
         n_seen = self.n_components * n_features if self.has_gaps else 0
         return n_seen + n_statistics(
             self.covariance_type, self.n_components, n_features
         )
-
-    def memory(self, n_features):
-        """Return responsibilities, with gaps also completed rows, and the mixture."""
-        completed = 3 * n_features if self.has_gaps else 0
-        return self.n_components + completed, self.n_components * n_features**2
 
     def shows_rows(self):
         """Tell whether all parties get to see the rows that the start is made of."""
@@ -126,12 +117,6 @@ class EMTerms(MixtureTerms):
     covariance_update: Literal["exact", "paper"]
     rotate_keys: bool
     min_rows: int
-
-    def rounds(self, n_parties):
-        """Return those of the survey, and of each start with its iterations."""
-        # of each component a row and its chances, or a step of k-means without it
-        start = 4 + (MAX_LLOYD_ROUNDS + 2) * self.n_components
-        return 20 + len(self.seeds) * (start + 4 * self.max_iter)
 
 
 def check_given(terms, n_features):

@@ -76,29 +76,6 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
         return tags
 
 
-def check_digits(summands, results):
-    """Return the sizes of summands, unless results hardly differ beside them.
-
-    A mean far away leaves few digits of rows. Rounded to these they are in bins, which
-    are the choice of whoever made up the mean.
-
-    Parameters
-    ----------
-    summands, results : ndarray of shape (n_rows, n_columns)
-
-    Returns
-    -------
-    summands : ndarray of shape (n_rows, n_columns)
-    """
-    ends = (np.nanmax(side, axis=0, initial=-np.inf) for side in (results, -results))
-    with np.errstate(invalid="ignore"):
-        share = sum(ends) / np.nanmax(summands, axis=0, initial=np.finfo(float).tiny)
-    # what differs by less is rounding error, and rounded away
-    if np.any((share > 2.0**-47) & (share < 2.0**-26)):
-        raise ValueError("rows hardly differ beside the mean of a step")
-    return summands
-
-
 def fit_moments(estimator, partition, second, *, gaps=False):
     """Return the moments of all parties' rows; sets `ledger_` and `privacy_spent_`.
 

@@ -116,19 +116,6 @@ class CategoriesTerms(CountTerms):
         """Return how many labels there are at most."""
         return sum(MAX_LABELS if c is None else len(c) for c in self.categories)
 
-    def n_parameters(self, n_features):
-        """Return how many labels are told, the most frequent ones included."""
-        told = sum(MAX_LABELS for c in self.categories if c is None)
-        return told + self.count * n_features
-
-    def memory(self, n_features):
-        """Return the codes of the rows, and the counts."""
-        return n_features, self.n_labels()
-
-    def summed_columns(self, n_features):
-        """Return none: only parties read counts, and rare labels are not told."""
-        return []
-
 
 @program(CategoriesTerms)
 def categories(me: Me) -> Generator[Any, Any, dict]:

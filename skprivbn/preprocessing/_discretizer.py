@@ -89,10 +89,6 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
     """
 
     protocols = (quantiles,)
-    #: rows of a bin are alike afterwards; sites count them, as the cells of a table
-    _groups_rows = True
-    #: whoever asks chooses where: few rows may be in a bin
-    _cuts_rows = True
 
     _parameter_constraints = {
         "n_bins": [Interval(Integral, 2, None, closed="left"), "array-like"],
@@ -242,6 +238,21 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         """Return the column that each feature is made of: refusals name no bin."""
         return names if self.encode == "ordinal" else np.repeat(names, self.n_bins_)
 
+    def _is_declared(self, declared):
+        """Tell whether all bins are of equal width: their rows are counted in sums."""
+        return all(_are_even(edges) for edges in self.bin_edges_)
+
+    def _was_found(self, found):
+        """Tell whether edges are quantiles, or equal bins between the outer ones."""
+        quantiles = found.get("quantiles")
+        if quantiles is None or len(quantiles) != len(self.bin_edges_):
+            return False
+        return all(
+            np.isin(edges, known).all()
+            or (_are_even(edges) and np.isin(edges[[0, -1]], known).all())
+            for edges, known in zip(self.bin_edges_, quantiles)
+        )
+
     def _public_model(self):
         return {"edges": list(self.bin_edges_), "encode": self.encode}
 
@@ -276,3 +287,10 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
             bins = np.column_stack([part.argmax(axis=1) for part in parts])
         centres = [(edges[1:] + edges[:-1]) / 2 for edges in self.bin_edges_]
         return np.column_stack([c[bins[:, i]] for i, c in enumerate(centres)])
+
+
+def _are_even(edges):
+    """Tell whether bins have equal widths; one that holds everything has."""
+    if np.isinf(edges).any():
+        return len(edges) == 2
+    return np.allclose(edges, np.linspace(edges[0], edges[-1], len(edges)))

@@ -52,8 +52,6 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     accountant: Any
 
     protocols = (categories,)
-    #: rows of a label are alike; sites count them, as the cells of a table
-    _groups_rows = True
     #: parameters that say how labels become numbers
     _options: ClassVar[tuple] = ("handle_unknown",)
     #: labels are told; with `min_frequency` only, their frequencies are added up
@@ -184,12 +182,6 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
                 )
             raise ValueError(f"column {name!r} {problem}, or set handle_unknown=")
         return codes
-
-    def _sets_apart(self, X):
-        """Mark labels that are none of the categories, and each of the rare ones."""
-        codes = self._codes(X, strict=False)
-        rare = [codes[:, [j]] == np.flatnonzero(r) for j, r in enumerate(self._rare)]
-        return np.hstack([codes < 0, *rare])
 
     def _is_declared(self, declared):
         """Tell whether labels are those that the columns are declared with."""
@@ -450,12 +442,6 @@ class FederatedOneHotEncoder(CategoryEncoder):
                 for j, labels in enumerate(self._levels)
             ]
         ).astype(np.float64)
-
-    def _sets_apart(self, X):
-        """Mark rows of zeros with the dropped label, too."""
-        codes = self._merge(self._codes(X, strict=False))
-        dropped = (codes >= 0) & (codes < self._n_dropped)
-        return np.hstack([super()._sets_apart(X), dropped])
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None

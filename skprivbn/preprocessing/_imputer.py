@@ -189,9 +189,13 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
             gaps |= np.frompyfunc(_is_infinite, 1, 1)(X).astype(bool)
         return self._fill(X, gaps)
 
-    def _sets_apart(self, X):
-        """Mark what is filled in: sums with other fillings differ by these rows."""
-        return missing_entries(np.asarray(X))
+    def _was_found(self, found):
+        """Tell whether gaps are filled with means, medians or most frequent values."""
+        fills = [found.get(name) for name in ("mean", "winners", "quantiles")]
+        mine = self.statistics_.tolist()
+        return any(
+            mine == np.ravel(fill).tolist() for fill in fills if fill is not None
+        )
 
     def _fill(self, X, gaps):
         filled = np.where(gaps, self.statistics_, X)

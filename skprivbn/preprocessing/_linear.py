@@ -15,13 +15,12 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
 from skprivbn.preprocessing._base import (
     FederatedTransformer,
-    check_digits,
     fit_moments,
     intervals_of,
 )
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS
-from skprivbn.programs import keep_predictions, moments, score_rows
+from skprivbn.programs import Moments, keep_predictions, moments, score_rows
 from skprivbn.utils._linalg import multiply_rows
 from skprivbn.utils._sklearn import Interval, RealNotInt, _fit_context
 from skprivbn.utils._typing import TableLike, WeightsLike
@@ -225,10 +224,15 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
             X = X / self.scale_.astype(X.dtype)
         return X
 
-    def _summands(self, X):
-        """Return the sizes of what is added up in each result; sites round by them."""
-        sizes = (np.abs(X) + np.abs(self.mean_)) / self.scale_
-        return check_digits(sizes, self._transform(X))
+    def _was_found(self, found):
+        """Tell whether mean and scale are those of moments, or zero and one."""
+        moments = _moments_of(found, self.mean_)
+        if moments is None:
+            return False
+        scales = [] if moments.covariance is None else [_scale(moments)]
+        return _is_one_of(self.mean_, [moments.mean, 0.0]) and _is_one_of(
+            self.scale_, [*scales, 1.0]
+        )
 
     def _public_model(self):
         scale = self.scale_ if self.with_std else np.ones_like(self.mean_)
@@ -264,6 +268,18 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         if self.with_mean:
             X = X + self.mean_
         return X
+
+
+def _moments_of(found, mean):
+    """Return moments that were found of as many columns; None if there are none."""
+    if found.get("mean") is None or np.shape(found["mean"]) != np.shape(mean):
+        return None
+    return Moments(found["n_rows"], found["mean"], found["covariance"])
+
+
+def _is_one_of(values, candidates):
+    """Tell whether an array is one of some others, but for last digits."""
+    return any(np.allclose(values, one, rtol=1e-9, atol=0.0) for one in candidates)
 
 
 def _scale(moments):
@@ -355,8 +371,6 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
     """
 
     protocols = (moments, score_rows, keep_predictions)
-    #: axes may make copies of a column; sites tell neither quantiles nor bins of these
-    _mixes_columns = True
     _fit_checks = {"ensure_all_finite": True, "ensure_min_samples": 2}
     _parameter_constraints = {
         "n_components": [
@@ -449,10 +463,18 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         # by BLAS, a row would be rounded by the number of rows beside it
         return multiply_rows(X - self.mean_, self._axes().T).astype(X.dtype, copy=False)
 
-    def _summands(self, X):
-        """Return the sizes of what is added up in each result; sites round by them."""
-        sizes = (np.abs(X) + np.abs(self.mean_)) @ np.abs(self._axes()).T
-        return check_digits(sizes, self._transform(X))
+    def _was_found(self, found):
+        """Tell whether components are eigenvectors of moments, about their mean."""
+        moments, axes = _moments_of(found, self.mean_), self.components_
+        if moments is None or np.ndim(moments.covariance) != 2:
+            return False
+        products = moments.covariance @ axes.T
+        left = products - axes.T * np.sum(axes.T * products, axis=0)
+        return bool(
+            _is_one_of(self.mean_, [moments.mean])
+            and np.allclose(axes @ axes.T, np.eye(len(axes)))
+            and np.all(np.abs(left) <= 1e-6 * np.trace(moments.covariance))
+        )
 
     def _public_model(self):
         return {

@@ -15,21 +15,21 @@ import numpy as np
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import (
-    ALL_ROWS,
     Me,
     PartyRefusal,
+    RowWeights,
     Sum,
     Terms,
     program,
-    sum_over_rows,
+    row_blocks,
 )
 from skprivbn.federation._models import (
     SCORED_MODEL,
     describe_model,
-    model_memory,
     rebuild_model,
 )
 from skprivbn.federation._remote import name_results
+from skprivbn.federation.gate import kish, rows_beside
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,
@@ -55,18 +55,6 @@ class ModelTerms(Terms):
     def models(self) -> list:
         """Return the one model."""
         return [self.model]
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return the largest number of values in a score."""
-        return 3
-
-    def summed_columns(self, n_features: int) -> list[int]:
-        """Return none: a score is one number."""
-        return []
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return what the model needs."""
-        return model_memory(self.model, n_features)
 
 
 @dataclass(frozen=True)
@@ -105,12 +93,14 @@ def score_rows(me: Me) -> Generator[Any, Any, dict]:
     try:
         score = model._row_scores
         if list(signature(score).parameters) == ["X"]:
-            own = sum_over_rows(me.block["X"], lambda rows: _add_up(score(rows)))
+            blocks = [score(rows) for rows in row_blocks(me.block["X"])]
+            scores = np.concatenate(blocks)
         else:
-            own = _add_up(_apply(me, model, score))
+            scores = np.asarray(_apply(me, model, score))
     except (TypeError, ValueError):
         raise PartyRefusal("invalid-data") from None
-    total = yield Sum(own, "scores of rows, number of rows", ALL_ROWS)
+    own = _add_up(scores)
+    total = yield Sum(own, "scores of rows, number of rows", lambda: _weigh(scores))
     *parts, n_impossible, n_rows = total.tolist()
     return {"total": parts if n_impossible < 0.5 else None, "n_rows": int(n_rows)}
 
@@ -157,6 +147,18 @@ def _add_up(scores):
     totals = np.sum(scores, axis=0, where=~impossible)
     counts = np.count_nonzero(impossible), len(scores)
     return np.append(totals, counts).astype(np.float64)
+
+
+def _weigh(scores):
+    """Return how many rows count in a sum of scores: a model may be made for one row.
+
+    What differs from the mean score counts, on each side of it.
+    """
+    parts = np.reshape(scores, (len(scores), -1)).astype(np.float64)
+    parts = np.where(np.isneginf(parts), np.nan, parts)
+    mean = np.nansum(parts, axis=0) / np.maximum(np.sum(~np.isnan(parts), axis=0), 1)
+    cells = kish(rows_beside(parts - mean, np.ones(len(parts))))
+    return RowWeights(np.array([float(len(parts))]), None, cells)
 
 
 def add_scores(estimator, X, sample_weight=None, aligned=None):

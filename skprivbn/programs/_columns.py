@@ -28,7 +28,7 @@ from skprivbn.crypto.shares import (
 )
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation import Me, PartyRefusal, Terms, converse
-from skprivbn.federation._models import SCORED_MODEL, describe_model, model_memory
+from skprivbn.federation._models import SCORED_MODEL, describe_model
 from skprivbn.partition import check_vertical
 from skprivbn.partition._base import refuse_weights
 from skprivbn.privacy._options import warn_of_score
@@ -275,7 +275,7 @@ def check_table(me: Me, n_cells: int, n_records: int) -> None:
     if 1 < me.min_rows > n_records:
         why = f"a table of {n_records} rows: fewer than min_rows"
         raise PartyRefusal("too-few-rows", why)
-    if n_cells > me.max_cells_per_row * n_records:
+    if not me.is_simulated and n_cells > n_records:
         why = f"a table of {n_cells} cells, and there are {n_records} rows"
         raise PartyRefusal("too-detailed", why)
 
@@ -345,14 +345,6 @@ class ScoreTerms(ColumnsTerms):
     def models(self):
         """Return the one model."""
         return [self.model]
-
-    def n_parameters(self, n_features):
-        """Return the one score."""
-        return 1
-
-    def memory(self, n_features):
-        """Return what the model needs, of all columns."""
-        return model_memory(self.model, len(self.owners))
 
 
 def open_score(

@@ -19,7 +19,14 @@ from skprivbn.federation._rows import (
     unit_of_squares,
 )
 from skprivbn.federation._terms import NoisyTerms
-from skprivbn.federation.gate import kish, rows_beside, rows_of_pairs, two_valued
+from skprivbn.federation.gate import (
+    N_PARTITIONS,
+    count_values,
+    kish,
+    rows_beside,
+    rows_of_pairs,
+    rows_of_values,
+)
 from skprivbn.federation.program import RowWeights
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
@@ -91,14 +98,6 @@ class MomentsTerms(NoisyTerms):
             raise ValueError("weighted: no noise hides a row of any weight")
         if self.centre == "party" and self.epsilon is not None:
             raise ValueError("centre: with noise, moments are about the bounds")
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return how many moments there are."""
-        return 0, n_features**2
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return how many moments are told."""
-        return self.n_values(n_features)
 
     def n_values(self, n_features: int) -> int:
         """Return how many integers are told with noise: counts, sums and squares."""
@@ -216,12 +215,14 @@ def add_moments(
 
     def count_second():
         spread = add(lambda x, w: _sizes((x - about) / unit, w))
-        cells = add(lambda x, w: rows_beside(x - about, w))
+        n_values = count_values(rows)
+        sides = add(lambda x, w: rows_beside(x - about, w))
+        cells = [sides, add(lambda x, w: rows_of_values(x, w, n_values))]
         if pairs or second == "full":
-            few = two_valued(rows)
-            products = add(lambda x, w: rows_of_pairs((x - about) / unit, w, few))
-            cells = np.hstack([cells, products])
-        return RowWeights(*spread, kish(cells), own_columns * 3 + of_pairs * 4)
+            few = n_values <= 2
+            cells.append(add(lambda x, w: rows_of_pairs((x - about) / unit, w, few)))
+        columns = own_columns * (3 + 2 * N_PARTITIONS) + of_pairs * 4
+        return RowWeights(*spread, kish(np.hstack(cells)), columns)
 
     own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
     total = yield Sum(own, "squares and products about the mean", count_second)

@@ -63,18 +63,6 @@ class QuantileTerms(CountTerms):
         """Shares of the values below each quantile."""
         return np.array([0.5]) if self.is_median else np.linspace(0, 1, self.n_levels)
 
-    def tells_quantiles(self) -> bool:
-        """Tell that it does."""
-        return True
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return how many quantiles are told."""
-        return self.n_levels * n_features
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return how many values are counted up to thresholds in one round."""
-        return 0, n_features * (max(self.n_levels, 2) * (N_CELLS + 1) + 1)
-
     def mechanism(self, n_features: int) -> Any:
         """Return the noise that one curator would add, within the bounds."""
         check_bounds(self.bounds, n_features)

@@ -55,19 +55,6 @@ class LabelTerms(ColumnsTerms):
     states: list[list[Any] | None] | None
     backend: CountBackend
 
-    def n_parameters(self, n_features):
-        """Return none: tables are checked when it is known which they are."""
-        return 0
-
-    def summed_columns(self, n_features):
-        """Return none: there are tables."""
-        return []
-
-    def memory(self, n_features):
-        """Return the codes of the own columns and the labels of all."""
-        n_labels = sum(len(labels or []) for labels in self.states or [])
-        return n_labels, n_labels
-
     def for_tests_only(self):
         """Tell whether keys of counts can be broken."""
         return self.backend.is_weak

@@ -172,10 +172,6 @@ class DiscreteNetworkMixin(LearntNetworkMixin):
             self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
         )
 
-    @classmethod
-    def _public_model_memory(cls, model, n_features):
-        return sum(map(len, model["states"])), 0
-
     @available_if(_has_parameters)
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row.

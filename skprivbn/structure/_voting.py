@@ -75,17 +75,6 @@ class VotingTerms(Terms):
                     f"{_MOST_REPEATS}: sites do not work that long"
                 )
 
-    def n_parameters(self, n_features):
-        """Return the votes, and the moments that weights are made of."""
-        n_moments = 1 + n_features + n_features * (n_features + 1) // 2
-        return n_features**2 + n_moments
-
-    def memory(self, n_features):
-        """Return what a learner keeps, at most: a network for every variable."""
-        mlp = self.options.get("mlp_params", {"n_hidden": 1}) or {}
-        n_hidden = mlp.get("n_hidden", 10)
-        return n_hidden * n_features, n_hidden * n_features**2
-
 
 @program(VotingTerms)
 def voting(me: Me) -> Generator[Any, Any, dict]:

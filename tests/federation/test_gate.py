@@ -13,10 +13,12 @@ from skprivbn.federation import (
 from skprivbn.federation.gate import (
     check_rows,
     count_numbers,
+    count_values,
     effective_rows,
     kish,
     rows_beside,
     rows_of_pairs,
+    rows_of_values,
     with_rows,
 )
 
@@ -29,10 +31,11 @@ def split(n, n_parties):
     return np.diff([0, *cuts, n])
 
 
-def passes(vectors, n_values, weights):
+def passes(vectors, n_values, weights, min_rows=LIMIT, min_cell_count=0):
     total = np.sum(vectors, axis=0)
     try:
-        values = check_rows(total, n_values, "a sum", weights, LIMIT)
+        limits = min_rows, min_cell_count
+        values = check_rows(total, n_values, "a sum", weights, *limits)
     except TooFewRows:
         return False
     assert len(values) == n_values
@@ -58,7 +61,36 @@ class TestBoundary:
             with_rows(np.array([n, 0, 1000]), COUNTS, 5000)
             for n in split(n_rows, n_parties)
         ]
-        assert passes(vectors, 3, COUNTS) is told
+        assert passes(vectors, 3, COUNTS, 2, LIMIT) is told
+        assert passes(vectors, 3, COUNTS, 1000, LIMIT) is told
+
+    def test_cells_beside_a_sum(self, n_rows, told, n_parties):
+        weights = [
+            RowWeights(np.array([900.0]), None, np.array([n, 0.0]))
+            for n in split(n_rows, n_parties)
+        ]
+        vectors = [with_rows(np.ones(4), w, 5000) for w in weights]
+        assert passes(vectors, 4, weights[0], 2, LIMIT) is told
+
+    def test_responsibilities(self, n_rows, told, n_parties):
+        """Of two components, one has a share of a half in so many rows."""
+        weights = [
+            RowWeights.of(np.c_[np.full(n, 0.5), np.full(n, 0.5)])
+            for n in split(n_rows, n_parties)
+        ]
+        vectors = [with_rows(np.ones(2), w, 5000) for w in weights]
+        assert passes(vectors, 2, weights[0]) is told
+
+    @pytest.mark.parametrize("place", range(3))
+    def test_one_of_three_values(self, n_rows, told, n_parties, place):
+        rows = [
+            np.repeat(np.roll([0.0, 1.0, 2.0], place), [n, 60, 60])[:, np.newaxis]
+            for n in split(n_rows, n_parties)
+        ]
+        cells = [rows_of_values(x, np.ones(len(x)), count_values(x)) for x in rows]
+        weights = [RowWeights(np.array([900.0]), None, kish(c)) for c in cells]
+        vectors = [with_rows(np.ones(4), w, 5000) for w in weights]
+        assert passes(vectors, 4, weights[0], 2, LIMIT) is told
 
     @pytest.mark.parametrize("size", [1.0, 0.3, 7.0])
     def test_equal_weights(self, n_rows, told, n_parties, size):
@@ -110,7 +142,7 @@ def test_one_row_that_outweighs_all_others_is_one_row():
 
 
 def test_negative_counts_and_weights_do_not_hide_rows():
-    assert not passes([np.array([-5, 100])], 2, COUNTS)
+    assert not passes([np.array([-5, 100])], 2, COUNTS, 2, LIMIT)
     residuals = RowWeights.of(np.r_[-np.ones(5), np.ones(5)])
     assert not passes([with_rows(np.zeros(1), residuals, 10)], 1, residuals)
 

@@ -12,7 +12,6 @@ from skprivbn.federation import (
     PartyRefusal,
     check_received,
 )
-from skprivbn.federation.site._rules import find_noise
 from skprivbn.mixture._em import em
 from skprivbn.mixture._noisy_em import PrivateEMTerms, noisy_em, sensitivities
 from skprivbn.mixture._terms import EMTerms, Given
@@ -111,8 +110,8 @@ def test_attack_bounds_without_a_width():
         NetworkMomentsTerms(**release),
     ]
     for terms in told:
-        with pytest.raises(PartyRefusal):
-            find_noise(terms, 1, 3)
+        with pytest.raises(ValueError, match="apart"):
+            terms.noise(1, 3)
     with pytest.raises(ValueError, match="apart"):
         check_bounds(NO_WIDTH, 1)
 
@@ -122,7 +121,7 @@ def test_attack_bounds_without_a_width():
 )
 def test_attack_a_fraction_of_a_release(change):
     # noise of a 256th of one release, for which the start alone is made
-    assert find_noise(EM, 2, 3).epsilon == 1.0
+    assert EM.noise(2, 3).epsilon == 1.0
     with pytest.raises(ValueError, match="must be"):
         PrivateEMTerms.from_payload(EM.to_payload() | change)
 

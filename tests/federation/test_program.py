@@ -11,7 +11,7 @@ from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import (
     ALL_ROWS,
     COUNTS,
-    SAME_ROWS,
+    CountsAt,
     Hear,
     HostPolicy,
     InProcessFederation,
@@ -288,11 +288,11 @@ def test_without_binding_they_are_summed(monkeypatch):
     assert counts.sum() == 60
 
 
-@pytest.mark.parametrize("min_rows, told", [(7, True), (8, False)])
-def test_a_release_about_too_few_rows_comes_to_nothing(min_rows, told):
+@pytest.mark.parametrize("least, told", [(7, True), (8, False)])
+def test_a_release_of_small_counts_comes_to_nothing(least, told):
     rows = np.zeros((60, 2))
     rows[:7] = 9.0
-    policy = HostPolicy(min_rows=min_rows)
+    policy = HostPolicy(min_cell_count=least)
     with InProcessFederation(
         blocks_of(rows), tables, Terms(), "masking", policy=policy
     ) as federation:
@@ -398,16 +398,6 @@ def test_only_rounds_may_be_yielded():
 def test_a_sum_says_its_weights():
     with pytest.raises(TypeError, match="weights"):
         Sum([1.0], "no weights")
-
-
-def test_the_first_sum_cannot_be_about_the_same_rows():
-    @program(Terms)
-    def nothing_before(me):
-        yield Sum([1.0], "same rows as what?", SAME_ROWS)
-
-    with pytest.raises(PartyError) as caught:
-        run(nothing_before)
-    assert caught.value.code == "refused"
 
 
 def test_rounds_are_bounded_by_the_party():
@@ -524,7 +514,9 @@ class LimitTerms(Terms):
 def first_cell(me):
     """Count rows of one cell; the limit is that of the terms."""
     try:
-        yield Sum([np.sum(me.numbers()[:, 0] > 8)], "rows of a cell", COUNTS)
+        yield Sum(
+            [np.sum(me.numbers()[:, 0] > 8)], "rows of a cell", CountsAt(slice(1))
+        )
     except TooFewRows:
         return me.min_rows
     return 0

@@ -8,7 +8,7 @@ from skprivbn.federation import Terms
 from skprivbn.structure._voting import VotingTerms
 
 
-@pytest.mark.parametrize("method", ["rounds", "n_parameters", "memory", "check"])
+@pytest.mark.parametrize("method", ["noise", "models", "shows_rows", "check"])
 def test_no_field_hides_what_sites_ask_for(method):
     with pytest.raises(TypeError, match=f"hides the method {method}"):
         make_dataclass("Hiding", [(method, int)], bases=(Terms,), frozen=True)
@@ -22,12 +22,6 @@ def test_what_cannot_travel_is_an_error_where_terms_are_made(value):
     assert Free(np.zeros(3)).to_payload()["start"].tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="start of Free cannot travel"):
         Free(value)
-
-
-def test_votes_are_counted_as_parameters():
-    terms = VotingTerms(["skprivbn.structure.admm._notears", "Notears"], {})
-    assert terms.n_parameters(3) == 9 + 10
-    assert terms.memory(3) == (3, 9)
 
 
 def test_votes_do_not_take_for_ever():

@@ -212,6 +212,6 @@ def ask_all(folder, size, policy):
                 try:
                     ask(session)
                     answers[name] = "answered"
-                except PartyError:
+                except (PartyError, ValueError):  # or all sites found too few rows
                     answers[name] = "refused"
     return answers

@@ -145,7 +145,6 @@ def test_both_sides_calibrate_the_noise():
     assert noise.epsilon == 1.0
     assert noise.sensitivity == 2 * 10 + 5 * 4
     assert noise == distribute(TreeSearch(1.0, 0.0, 5).noise, 4)
-    assert terms.memory(5) == (0, 10 * 9)
     weighted = terms_for(contribution=Contribution(max_weight=2))
     assert weighted.noise(5, 4).sensitivity == 2 * noise.sensitivity
     person = terms_for(contribution=Contribution("normalize"))

@@ -1,14 +1,9 @@
-import tracemalloc
-
 import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import InProcessFederation
-from skprivbn.mixed_model import PrivateGLMMRegressor, _survey
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixed_model._clusters import Census
-from skprivbn.mixed_model._program import generalised_mixed_model
-from skprivbn.mixed_model._terms import MixedTerms
 from tests.mixed_model.limits import fit_with_limit
 
 
@@ -91,39 +86,3 @@ def test_without_a_look_at_weights_sums_of_a_cluster_are_the_row():
     # of clusters with all their rows, sums are of all of them
     total, row = linear_sums(np.ones(120), 1)
     assert not np.isclose(total, row[-1], rtol=1e-9).any()
-
-
-def name_clusters(n_clusters):
-    """Have parties look at clusters that nobody has; return the memory it takes."""
-    terms = MixedTerms(
-        n_factors=1,
-        term_factors=[0],
-        term_columns=[[-1]],
-        n_quadrature=1000,
-        max_iter=1,
-        clusters=[list(range(n_clusters + 1))],
-    )
-    rng = np.random.default_rng(0)
-    block = {"X": rng.normal(size=(200, 1)), "y": rng.integers(0, 2, 200)}
-    block["cluster"] = np.arange(200) % 2
-    blocks = dict.fromkeys(("north", "south", "west"), block)
-    tracemalloc.start()
-    try:
-        with InProcessFederation(
-            blocks, generalised_mixed_model, terms, "masking"
-        ) as federation:
-            federation.run()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.filterwarnings("ignore:divide by zero")
-def test_attack_terms_of_few_bytes_that_take_much_memory(monkeypatch):
-    # ten bytes for each cluster
-    with pytest.raises(PartyError) as caught:
-        name_clusters(20_000)
-    assert caught.value.code == "too-large"
-    # the twin: each takes some thousand numbers at every party
-    monkeypatch.setattr(_survey, "MAX_NUMBERS", np.inf)
-    assert name_clusters(500) - name_clusters(1) > 500 * 1000 * 8

@@ -7,12 +7,10 @@ from skprivbn.crypto import HiddenVector
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import (
     InProcessFederation,
-    PartyRefusal,
     Runner,
     decode,
     encode,
 )
-from skprivbn.federation.site._rules import find_noise
 from skprivbn.partition import HorizontalPartition, RowSource
 from skprivbn.programs import QuantileTerms, quantiles
 from skprivbn.programs._quantiles import MAX_LEVELS
@@ -245,6 +243,5 @@ def test_attack_bounds_without_a_width():
     # half of their distance is no number above zero: rows at the lower one are 0 / 0
     bounds = np.array([[0.0], [5e-324]])
     terms = QuantileTerms(2, bounds, epsilon=1.0, delta=1e-6)
-    with pytest.raises(PartyRefusal) as caught:
-        find_noise(terms, 1, 3)
-    assert caught.value.code == "refused"
+    with pytest.raises(ValueError, match="apart"):
+        terms.noise(1, 3)

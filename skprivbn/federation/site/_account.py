@@ -17,6 +17,7 @@ import math
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site._approvals import Approvals
+from skprivbn.federation.site._file import ANY_NUMBER
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import SiteState
 from skprivbn.privacy import PrivacyAccountant, Spend
@@ -302,7 +303,7 @@ def describe_spent(state, dataset):
         spent = f"epsilon {epsilon:.3g} of {dataset.budget[0]:g} spent"
     numbers = [f"{n} of version {version}" for version, (_, n) in told.items()]
     used = f"{told.get(dataset.version, (0, 0))[0]} of {dataset.exact_words} used"
-    if dataset.max_exact_numbers < math.inf:
+    if dataset.max_exact_fits >= ANY_NUMBER:
         used = f"at most {dataset.exact_words}"
     return (
         f"version {dataset.version}: {used}, {spent}; exact numbers told: "

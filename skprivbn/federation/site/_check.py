@@ -8,7 +8,9 @@ import numpy as np
 
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._cells import CellError
-from skprivbn.federation.site._small_cells import FEW_VALUES
+
+#: numbers that means and squares tell apart
+FEW_VALUES = 3
 
 
 def check_peers(site_file, name, servers):
@@ -118,9 +120,6 @@ def check_data(dataset):
         f"missing or infinite, first in {table.row_word} "
         f"{table.row_number(found.first)}; estimators that take no gaps refuse this "
         "column until an imputer has filled them"
-        + ", and exact fits also then: they are so few that sums with and without "
-        f"them show what they are (min_cell_count = {dataset.min_cell_count})"
-        * (found.n < dataset.min_cell_count)
         for name, found in gaps.items()
         if found.n
     ]

@@ -107,11 +107,6 @@ DATASET_RULES = {
         "a number of at least 0, of exact numbers for each row",
     ),
     "max_rounds": at_least(1, 2000),
-    "max_parameters_per_row": (
-        1 / 3,
-        lambda value: is_number(value) and value > 0,
-        "a positive number",
-    ),
     "version": (
         "1",
         _is_version,

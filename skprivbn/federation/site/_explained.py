@@ -31,8 +31,6 @@ ENTRIES = {
     "max_exact_numbers": "How many numbers may be told without noise, for each row, "
     "over the life of a version of the data. Against a hostile researcher, only "
     "noise protects.",
-    "max_parameters_per_row": "A model fitted without noise has at most so many "
-    "parameters for each row.",
     "max_rounds": "The most rounds of one fit.",
     "budget": "The privacy budget: epsilon bounds what all noisy answers together tell "
     "about one row or person. It is spent, and does not come back.",

@@ -21,7 +21,6 @@ dataset; nothing about them is read off the data::
     patient = "key"
 """
 
-import math
 import tomllib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -59,7 +58,9 @@ _SITE_KEYS = {
     "datasets",
 }
 #: exact fits, where the numbers that they tell are counted instead
-_ANY_NUMBER = 1 << 30
+ANY_NUMBER = 1 << 30
+#: exact numbers for each row that one fit stands for, where only fits are counted
+NUMBERS_OF_A_FIT = 1 / 3
 #: folder of what was asked and spent, beside the site file
 STATE = "skprivbn_state"
 _DATASET_KEYS = {
@@ -99,8 +100,6 @@ class Dataset:
         something of groups (components, clusters) of fewer.
     min_cell_count : int
         Counts of exact tables below this are hidden.
-    max_parameters_per_row : float
-        A model fitted without noise has at most so many parameters for each row.
     version : str
         Of the data. A new one, if enough rows have changed, allows exact fits anew.
     researchers : list of str or None
@@ -119,7 +118,8 @@ class Dataset:
         many as there is room for, if only `max_exact_numbers` is given.
     max_exact_numbers : float
         How many numbers may leave without noise over the life of a version of the data,
-        for each row of the site.
+        for each row of the site; a third for each fit, if only `max_exact_fits` is
+        given.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -150,7 +150,6 @@ class Dataset:
     individual: str | None
     allow_rows: bool
     min_cell_count: int
-    max_parameters_per_row: float
     version: str
     presets: dict
     researchers: list | None
@@ -164,7 +163,7 @@ class Dataset:
     @property
     def exact_words(self):
         """How much may be asked without noise."""
-        if self.max_exact_numbers == math.inf:
+        if self.max_exact_fits < ANY_NUMBER:
             return f"{self.max_exact_fits} exact fits"
         return f"{self.max_exact_numbers:g} exact numbers for each row"
 
@@ -178,7 +177,6 @@ class Dataset:
             "backends": sorted(self.backends),
             "min_rows": self.min_rows,
             "min_cell_count": self.min_cell_count,
-            "max_parameters_per_row": self.max_parameters_per_row,
             "max_exact_fits": self.max_exact_fits,
             "max_exact_numbers": self.max_exact_numbers,
             "max_rounds": self.max_rounds,
@@ -344,8 +342,11 @@ def _dataset(name, entry, folder, state, accounts):
     }
     columns = {name: column.kind for name, column in declared.items()}
     if "max_exact_numbers" in entry:
-        n_fits = _ANY_NUMBER if entry["max_exact_numbers"] else 0
+        n_fits = ANY_NUMBER if entry["max_exact_numbers"] else 0
         entry = {"max_exact_fits": n_fits, **entry}
+    limits = {k: read_entry(entry, k, rule, where) for k, rule in DATASET_RULES.items()}
+    if "max_exact_numbers" not in entry:
+        limits["max_exact_numbers"] = limits["max_exact_fits"] * NUMBERS_OF_A_FIT
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)
     chosen = entry.get("backends", _BACKENDS)
     for old, new in RENAMED.items():
@@ -378,7 +379,7 @@ def _dataset(name, entry, folder, state, accounts):
         budget=budget,
         individual=read_entry(entry, "individual", keyed, where),
         presets=read_presets(entry, backends, where),
-        **{k: read_entry(entry, k, rule, where) for k, rule in DATASET_RULES.items()},
+        **limits,
     )
 
 

@@ -17,25 +17,23 @@ from skprivbn.federation.runner import HostPolicy, Runner, public_code
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._audit import describe
 from skprivbn.federation.site._block import (
-    effective_rows,
-    fills_of_result,
+    check_steps,
+    digest_of_rows,
     prepare_rows,
     read_block,
-    rebuild_steps,
+    results_to_keep,
 )
 from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
+from skprivbn.federation.site._memory import limited_memory
 from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.federation.site._rules import (
     Question,
-    check_models,
     check_question,
-    check_rows,
-    check_told,
 )
 from skprivbn.federation.site._state import SiteState, recording
 
-#: an exact table with more is about single rows
-MAX_CELLS_PER_ROW = 1.0
+#: exact numbers that sites read of one session, for each row
+MAX_SUMMED = 1000.0
 #: characters of what is asked that logs have, and those that they do not
 MAX_WORDS = 100
 _MARKS = re.compile(r"[^\w.]")
@@ -78,8 +76,6 @@ class SiteHost(Runner):
         self._question = self._account = None
         self._is_charged = self._is_signed = False
         self.asked, self.details = "", {}
-        #: rows that count, and numbers that each operation has told
-        self._n_rows, self._told = 0.0, {}
 
     def pin(self, identities):
         """Accept only these identities from now on."""
@@ -105,7 +101,8 @@ class SiteHost(Runner):
     def handle(self, message):
         """Answer one request; a noisy fit that ends in a refusal is written down."""
         self.failure = None
-        reply = super().handle(message)
+        with limited_memory():
+            reply = super().handle(message)
         if self.failure is not None:
             self._errors.write(self.asked, self.failure)
             if self._is_charged and self._question.noise is not None:
@@ -202,20 +199,12 @@ class SiteHost(Runner):
         columns, self._dataset = self._find_data(agreement.data)
         self.details = {"dataset": self._dataset.name, "protocol": agreement.protocol}
         program, terms = self._read_terms(agreement)
-        steps = agreement.data["steps"]
-        check_models(self._dataset, steps, "transform")
-        made, n_features = rebuild_steps(steps, len(columns))
         question = Question(
-            self._site_file,
-            self._dataset,
-            columns,
-            agreement,
-            program,
-            terms,
-            made,
-            n_features,
+            self._site_file, self._dataset, columns, agreement, program, terms
         )
         check_question(question)
+        with recording():
+            check_steps(question, SiteState(self._dataset.state).models)
         if question.is_kept:
             check_room(self._site_file.results)
         return question
@@ -231,7 +220,7 @@ class SiteHost(Runner):
             dataset.allow_rows,
             dataset.max_rounds,
             dataset.min_cell_count,
-            max_cells_per_row=MAX_CELLS_PER_ROW,
+            max_summed=MAX_SUMMED,
         )
 
     def _check_rows(self):
@@ -249,7 +238,7 @@ class SiteHost(Runner):
             block = read_block(
                 question.dataset, question.columns, question.agreement.data
             )
-            block["X"] = prepare_rows(question, block, self._has_helped)
+            block["X"] = prepare_rows(question, block)
         except Exception:
             if not question.is_kept:
                 raise
@@ -261,8 +250,6 @@ class SiteHost(Runner):
         self._block = block
         self._log.has_rows(len(block["X"]))
         super()._check_rows()
-        self._n_rows, self._told = effective_rows(block), {}
-        check_rows(question, self._n_rows)
 
     def _hold_roster(self, roster):
         self._account.hold_roster(roster)
@@ -281,9 +268,7 @@ class SiteHost(Runner):
         return None if found is None else found.load()()
 
     def _tells(self, kind, what, n_numbers):
-        """Remember what is about to leave, and refuse too many numbers."""
-        self._told[what] = max(self._told.get(what, 0), n_numbers)
-        check_told(self._question, self._n_rows, self._told)
+        """Set aside what is about to leave, and refuse too many numbers."""
         if self._account is not None:
             read = n_numbers if kind in _READ_BY_RESEARCHERS else 0
             most = self._dataset.max_exact_numbers * len(self._block["X"])
@@ -297,20 +282,15 @@ class SiteHost(Runner):
             with recording():
                 self._account.open()
 
-    def _has_helped(self, digest):
-        """Tell whether this site has helped to find what steps apply."""
-        with recording():
-            return SiteState(self._dataset.state).has_model(digest)
-
     def _learns(self, result):
         """Remember what this site has helped to find, and may be asked to apply."""
         self._log.finish()
-        if self._question.is_exact:
+        found = results_to_keep(result) if self._question.is_exact else None
+        if found is not None:
+            rows = digest_of_rows(self._question, len(self._question.steps))
             with recording():
                 state = SiteState(self._dataset.state)
-                for digest in fills_of_result(self._question, result):
-                    if not state.has_model(digest):
-                        state.add_model(self._dataset.account, digest)
+                state.add_model(self._dataset.account, rows, found)
 
     def _name_columns(self, columns):
         """Return the names of columns, or of those that features are made of."""

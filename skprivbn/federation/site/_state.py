@@ -43,7 +43,8 @@ CREATE TABLE charges (id INTEGER PRIMARY KEY, account TEXT NOT NULL,
     epsilon REAL, delta REAL, rho REAL, unit TEXT,
     numbers INTEGER NOT NULL DEFAULT 0, announced INTEGER NOT NULL DEFAULT 0,
     what TEXT NOT NULL, at TEXT NOT NULL, UNIQUE (account, session, kind));
-CREATE TABLE models (digest TEXT PRIMARY KEY, account TEXT NOT NULL, at TEXT NOT NULL);
+CREATE TABLE models (rows TEXT, found BLOB, account TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (rows, found));
 CREATE TABLE questions (number TEXT PRIMARY KEY, question TEXT NOT NULL);
 CREATE TABLE imported (file TEXT PRIMARY KEY);
 PRAGMA user_version = {_SCHEMA_VERSION};
@@ -337,14 +338,15 @@ class SiteState:
         rows = self._ask(ask, account=account)
         return {version: (n_fits, n_numbers) for version, n_fits, n_numbers in rows}
 
-    def add_model(self, account, digest):
-        """Remember a model that this site has helped to fit."""
-        self._insert("models", digest=digest, account=account, at=_time())
+    def add_model(self, account, rows, found):
+        """Remember what this site has helped to find of some rows, in bytes."""
+        known = {"account": account, "rows": rows, "found": found}
+        self._insert("models", **known, at=_time())
 
-    def has_model(self, digest):
-        """Tell whether this site has helped to fit a model."""
-        ask = "SELECT 1 FROM models WHERE digest = :digest"
-        return bool(self._ask(ask, digest=digest))
+    def models(self, rows):
+        """Return all that this site has helped to find of these rows."""
+        ask = "SELECT found FROM models WHERE rows = :rows"
+        return [found for (found,) in self._ask(ask, rows=rows)]
 
     def questions(self):
         """Return questions that people have to answer, or have, by number."""

@@ -368,11 +368,6 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         return public_network(self.network_) | own
 
     @classmethod
-    def _public_model_memory(cls, model, n_features):
-        n_past = len(model["past"]) * n_features
-        return n_past, n_past**2
-
-    @classmethod
     def _from_public_model(cls, model, n_features):
         """Make a fitted learner of public parameters, all of which are checked."""
         network, d = dict(model), n_features

@@ -442,8 +442,3 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         if isinstance(network, MLPNetwork) and not is_partition(X):
             return network.predict(self._rows(X))
         return super().predict(X)
-
-    @classmethod
-    def _public_model_memory(cls, model, n_features):
-        n_units = model.get("n_hidden", 0) * n_features
-        return n_units, n_units * n_features

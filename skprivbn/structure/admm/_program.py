@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import SAME_ROWS, Me, PartyRefusal, Sum, Terms, program
+from skprivbn.federation import (
+    ALL_ROWS,
+    Me,
+    PartyRefusal,
+    RowWeights,
+    Sum,
+    Terms,
+    program,
+)
 from skprivbn.federation._rows import unit_of_squares
 from skprivbn.programs import Moments
 from skprivbn.programs._moments import add_moments
@@ -90,23 +98,6 @@ class ADMMTerms(Terms):
         maps = self.problem.maps(parameters)
         return np.linalg.norm(maps, axis=0) if self.n_hidden else maps[0]
 
-    def rounds(self, n_parties: int) -> int:
-        """Return one for each round, and those before and after."""
-        return self.max_iter + 16
-
-    def n_parameters(self, n_features: int) -> int:
-        """Return those of the consensus."""
-        return self.problem.size
-
-    def memory(self, n_features: int) -> tuple[int, int]:
-        """Return lagged rows or hidden units, and the parameters.
-
-        Hidden units are held for a block of rows only, but all of them take time.
-        """
-        per_row = (self.n_lags + self.n_hidden) * n_features
-        lagged = self.n_lags * n_features
-        return per_row, max(self.problem.size, lagged**2)
-
 
 #: what the ledger says of the sum of a round
 ROUND = "local parameters plus multipliers, each round"
@@ -126,12 +117,16 @@ def admm(me: Me) -> Generator[Any, Any, dict]:
     rows = rows - (rows.mean(axis=0) if n else 0.0)
     own = _own_problem(rows, n_rows * loss_scale(variances, terms), terms)
 
-    agreed = yield from algorithm_1(own, terms, len(me.roster))
-
     unit = unit_of_squares(np.sqrt(variances), n_rows)
+    # a row enters the own problem by its products
+    standard = rows[:, :d] / np.sqrt(np.where(variances > 0, variances, 1.0))
+    products = RowWeights.of(np.mean(standard**2, axis=1))
+    agreed = yield from algorithm_1(own, terms, len(me.roster), products)
+
     rest = _residuals(rows, terms.kept(agreed["parameters"]), terms) / unit
     sums = np.append(rest.sum(axis=0), (rest**2).sum(axis=0))
-    total = yield Sum(sums, "sums of residuals and of their squares", SAME_ROWS)
+    left = RowWeights.of(rest)
+    total = yield Sum(sums, "sums of residuals and of their squares", left)
     shift, squares = np.split(total / n_rows, 2)
     shift, squares = shift * unit, squares * unit**2
     return agreed | {
@@ -143,7 +138,9 @@ def admm(me: Me) -> Generator[Any, Any, dict]:
     }
 
 
-def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]:
+def algorithm_1(
+    own: Any, terms: ADMMTerms, K: int, weights: Any = ALL_ROWS
+) -> Generator[Any, Any, dict]:
     """Reach a consensus of `K` parties: the paper's Algorithm 1, line by line.
 
     The paper has no rule to stop. Here, how far parties are from the consensus, and
@@ -156,6 +153,8 @@ def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]
         Problem (2) of the own rows.
     terms : ADMMTerms
     K : int
+    weights : RowWeights or ALL_ROWS, default=ALL_ROWS
+        How much own rows count in the own problem.
 
     Returns
     -------
@@ -167,7 +166,7 @@ def algorithm_1(own: Any, terms: ADMMTerms, K: int) -> Generator[Any, Any, dict]
     for t in range(terms.max_iter + 1):  # line 1
         B = own.solve(W, beta, rho2)  # line 2: problem (2)
         message = np.concatenate([B + beta / rho2, [far, h]])
-        total = yield Sum(message, ROUND, SAME_ROWS)  # line 3
+        total = yield Sum(message, ROUND, weights)  # line 3
         V, (far, cycles) = np.split(total / K, [-2])
         distance = float(np.sqrt(max(far, 0.0))) if t else np.inf
         converged = bool(distance <= terms.tol and cycles <= terms.h_tol)

@@ -125,10 +125,6 @@ class CollectiveTerms(LabelTerms):
             if self.model.leaves_rows_out and self.disclosure != "rows":
                 raise ValueError("model: thresholds are for rows that are sent")
 
-    def shows_small_cells(self):
-        """Tell that counts of several sites are opened as they are."""
-        return True
-
     def shows_rows(self):
         """Tell whether the centre gets to see rows."""
         return self.disclosure == "rows"
@@ -162,6 +158,8 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
     that no site explains well (or none, and count together instead); the centre learns
     the links between sites, and adds them to the local networks.
     """
+    if me.min_cell_count > 1:
+        raise PartyRefusal("small-cells", "counts of several sites are opened")
     terms, talk = me.terms, start_talk(me)
     codes, states = read_codes(me, terms.names, terms.states)
     records = yield from find_records(me, talk)

@@ -26,7 +26,7 @@ from skprivbn.crypto.shares._products import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.federation.gate import check_cells
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -70,11 +70,6 @@ def bit_weights(n_bits):
 @dataclass(frozen=True)
 class ColumnMomentsTerms(ColumnsTerms):
     """Who holds which column."""
-
-    def n_parameters(self, n_features):
-        """Return the moments of all columns."""
-        n_columns = len(self.owners)
-        return 1 + n_columns + n_columns * (n_columns + 1) // 2
 
 
 @program(ColumnMomentsTerms)
@@ -136,11 +131,8 @@ class _Standardised:
         if np.abs(integers).max() >= 2 ** (BITS - 1):
             raise PartyRefusal("out-of-range")
         self.integers = integers.astype(np.int64)
-        if me.min_cell_count > 1:  # of the records that all have, there may be few
-            names = [f"column {v}" for v in own_columns(me)]
-            few = np.zeros(len(names), dtype=bool)
-            columns = range(len(names))
-            check_cells(self.standard, columns, few, me.min_cell_count, names)
+        # of the records that all have, there may be few
+        check_cells(self.standard, me.min_cell_count)
 
     def summary(self):
         """Return what it can compute alone, and what the result tells anyway."""

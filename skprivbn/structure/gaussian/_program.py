@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import (
-    SAME_ROWS,
     Me,
     PartyRefusal,
     Sum,
@@ -21,6 +20,7 @@ from skprivbn.federation import (
 )
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
+from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
@@ -52,13 +52,6 @@ class NetworkMomentsTerms(MomentsTerms):
 
     basis: str | None = None
 
-    def n_parameters(self, n_features: int) -> int:
-        """Return the moments: of rows, of basis functions."""
-        sums = [n_features]
-        if self.basis is not None:
-            sums.append(N_FUNCTIONS * n_features)
-        return sum(1 + n + n * (n + 1) // 2 for n in sums)
-
 
 @program(NetworkMomentsTerms)
 def network_moments(me: Me) -> Generator[Any, Any, dict]:
@@ -71,8 +64,13 @@ def network_moments(me: Me) -> Generator[Any, Any, dict]:
         return found
     rows = me.numbers()
     check_few_values(rows, me.min_rows)
-    own = _sums_of_functions(rows, mean, np.sqrt(variances), terms)
-    total = yield Sum(own, "sums and products of basis functions", SAME_ROWS)
+    scale = np.sqrt(variances)
+    own = _sums_of_functions(rows, mean, scale, terms)
+
+    def weigh():
+        return weigh_rows(rows, lambda rows: expand((rows - mean) / scale, terms.basis))
+
+    total = yield Sum(own, "sums and products of basis functions", weigh)
     means, products = np.split(total / n, [N_FUNCTIONS * len(mean)])
     if terms.centre == "pooled":
         products = products - upper(np.outer(means, means))

@@ -64,12 +64,6 @@ class RowNetworkMixin(DiscreteNetworkMixin):
     # what is learnt from rows is scored on rows, not on columns of parties
     _scores_columns = None
 
-    @classmethod
-    def _public_model_memory(cls, model, n_features):
-        states = model["states"]
-        labels = states.values() if isinstance(states, dict) else states
-        return sum(map(len, labels)) + n_features, 0
-
 
 class FederatedBayesianNetwork(
     RenamedParameters, CallbackSupportMixin, RowNetworkMixin, PrivateEstimator

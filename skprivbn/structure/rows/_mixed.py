@@ -66,6 +66,25 @@ def n_moments(n_continuous):
     return (n_continuous + 1) * (n_continuous + 2) // 2
 
 
+def configurations(codes, values, n_states, given):
+    """Return which rows count, their configurations, and how many there may be.
+
+    Parameters
+    ----------
+    codes, values, n_states, given :
+        As of :func:`configuration_moments`.
+
+    Returns
+    -------
+    there : ndarray of bool of shape (n_rows,)
+    cells : ndarray of int of shape (n_there,)
+    size : int
+    """
+    cells, known = joint_codes(codes, given, n_states)
+    there = known & ~np.isnan(values).any(axis=1)
+    return there, cells[there], prod(n_states[v] for v in given)
+
+
 def configuration_moments(codes, values, n_states, given):
     """Return count, sums and products of columns for every configuration.
 
@@ -84,10 +103,8 @@ def configuration_moments(codes, values, n_states, given):
     -------
     moments : ndarray of shape (n_configurations, n_moments)
     """
-    cells, known = joint_codes(codes, given, n_states)
-    there = known & ~np.isnan(values).any(axis=1)
-    cells, values = cells[there], values[there]
-    size = prod(n_states[v] for v in given)
+    there, cells, size = configurations(codes, values, n_states, given)
+    values = values[there]
     rows = np.hstack([np.ones((len(values), 1)), values])
     upper = np.triu_indices(rows.shape[1])
     products = rows[:, upper[0]] * rows[:, upper[1]]

@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
 
 from skprivbn.bayesian_network._checks import (
-    MAX_STATES,
     check_found,
     check_parents,
     check_states,
@@ -18,6 +16,7 @@ from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import (
     ALL_ROWS,
+    COUNTS,
     CountsAt,
     Me,
     PartyRefusal,
@@ -27,13 +26,23 @@ from skprivbn.federation import (
     Terms,
     program,
 )
-from skprivbn.federation._cells import in_steps, is_small
-from skprivbn.federation.site._small_cells import check_cells
+from skprivbn.federation._cells import in_steps
+from skprivbn.federation.gate import (
+    FEW_VALUES,
+    N_PARTITIONS,
+    count_values,
+    marks_of_values,
+    rows_by_group,
+)
 from skprivbn.graphical_model._searches import asking_others
-from skprivbn.programs._columns import check_labels, check_table, refusing
-from skprivbn.structure._tables import MAX_CELLS, ROUND_CELLS, RowCounts
+from skprivbn.programs._columns import check_labels, refusing
+from skprivbn.structure._tables import MAX_CELLS, RowCounts
 from skprivbn.structure.rows._em import FamiliesEM
-from skprivbn.structure.rows._mixed import Scale, configuration_moments, n_moments
+from skprivbn.structure.rows._mixed import (
+    Scale,
+    configuration_moments,
+    configurations,
+)
 from skprivbn.structure.rows._search import learning
 from skprivbn.utils._validation import to_numbers
 
@@ -193,30 +202,13 @@ class RowNetworkTerms(Terms):
         limited = self.required.any() or (self.allowed != free).any()
         return bool(limited or self.continuous or self.method == "k2")
 
-    def n_parameters(self, n_features):
-        """Return none: tables are checked when it is known which they are."""
-        return 0
-
-    def summed_columns(self, n_features):
-        """Return the continuous ones; of others there are tables."""
-        return self.continuous
-
-    def shows_small_cells(self):
-        """Tell whether EM adds up fractions of rows."""
-        return self.missing == "em" and self.min_cell_count <= 1
-
-    def memory(self, n_features):
-        """Return a code and an indicator per label, and the tables of a round."""
-        n_labels = sum(len(labels or [0] * MAX_STATES) for labels in self.states)
-        n_products = n_moments(len(self.continuous))
-        return n_features + n_labels + n_products + 1, 2 * ROUND_CELLS
-
 
 @program(RowNetworkTerms)
 def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     """Labels and sizes; tables that the search needs; parameters of the families."""
-    terms = me.terms
-    states = terms.states
+    terms, states = me.terms, me.terms.states
+    if terms.missing == "em" and me.min_cell_count > 1:
+        raise PartyRefusal("small-cells", "EM adds up fractions of rows")
     if None in states:
         told = {me.name: _own_labels(me)}
         messages = dict.fromkeys(me.peers, told[me.name])
@@ -239,7 +231,7 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     def answer(question):
         if question.kind == "tables":
             counts = rows.count(question.asked)
-            return (yield Sum(counts, "contingency tables of the search", ALL_ROWS))
+            return (yield Sum(counts, "contingency tables of the search", COUNTS))
         moments, weights = rows.moments(question.asked)
         return (
             yield Sum(
@@ -275,7 +267,6 @@ def expectation_maximisation(rows, terms, parents):
         em.check()
     except ValueError as error:
         return {"problem": str(error)}
-    rows.check_families(parents)
     total = yield Sum(
         em.complete_counts(rows.codes, rows.values),
         "sums over complete rows, family by family",
@@ -337,78 +328,56 @@ class _Rows:
 
     def count(self, asked):
         """Count tables; small counts of this party as none, others in steps."""
-        for variables in asked:
-            self._check_cells(variables, len(self.codes))
         return in_steps(self.tables.count(asked), self.terms.min_cell_count)
 
     def moments(self, asked):
         """Sum up continuous columns by configurations; return how many rows count."""
-        complete = ~np.isnan(self.values).any(axis=1)
-        n_rows, parts = int(complete.sum()), []
+        parts, counted = [], []
         for given in asked:
-            self._check_cells(given, n_rows, n_moments(self.values.shape[1]))
-            self._check_left_out(given)
-            self._check_values(given)
             part = configuration_moments(self.codes, self.values, self.n_states, given)
-            few = part[..., 0] < self.terms.min_cell_count
-            # sums of these rows are what sums of all others lack
-            if self.me.min_cell_count > 1 and np.any(few & (part[..., 0] > 0)):
-                raise PartyRefusal("too-detailed")
-            part[few] = 0.0
+            counted.append(part[..., 0].ravel())
+            if self.me.is_simulated:
+                part[part[..., 0] < self.terms.min_cell_count] = 0.0
             parts.append(part.ravel())
-        return np.concatenate(parts), RowWeights(np.array([float(n_rows)]))
 
-    def check_families(self, parents):
-        """Refuse tables of families that are about single rows."""
-        for child, found in enumerate(parents):
-            beside = sum(v in self.terms.continuous for v in found)
-            per_cell = (2 + beside) ** 2 if child in self.terms.continuous else 1
-            self._check_cells((*found, child), len(self.codes), per_cell)
+        def weigh():
+            cells = [self._left_out(), *map(self._count_values, asked)]
+            return RowWeights(np.concatenate(counted), None, np.concatenate(cells))
 
-    def _check_cells(self, columns, n_rows, per_cell=1):
-        """Refuse an exact table that is about single rows."""
-        n_cells = per_cell * prod(self.n_states[v] for v in columns)
-        check_table(self.me, n_cells, n_rows)
+        return np.concatenate(parts), weigh
 
-    def _check_left_out(self, given):
-        """Refuse if few rows lack an entry: sums with and without them differ by these.
+    def _left_out(self):
+        """Count rows that lack an entry: sums with and without them differ by these.
 
         The first sums are over all rows that have a number; others over those that
         have all numbers, and over those of them that have all given columns.
         """
-        least = max(self.me.min_cell_count, self.terms.min_cell_count)
-        if least <= 1:
-            return
         gaps, unknown = np.isnan(self.values), self.codes == MISSING
         lacks = gaps.any(axis=1)
-        n_rows = [
-            gaps.sum(axis=0),
-            np.sum(lacks[:, None] & ~gaps, axis=0),
-            unknown.sum(axis=0),
-        ]
-        if given:
-            some = ~lacks & unknown[:, given].any(axis=1)
-            cells = self.codes[some][:, given]
-            n_rows.append(np.unique(cells, axis=0, return_counts=True)[1])
-        if is_small(np.concatenate(n_rows), least).any():
-            raise PartyRefusal("too-detailed")
+        left_out = gaps, lacks[:, None] & ~gaps, unknown, unknown & ~lacks[:, None]
+        return np.concatenate([rows.sum(axis=0) for rows in left_out])
 
-    def _check_values(self, given):
-        """Refuse if few rows of a configuration share one of few values.
+    def _count_values(self, given):
+        """Count the rows beside the means of columns, and those of few values.
 
         Sums of zeros and ones are counts, though their column is called continuous.
         """
-        least = self.me.min_cell_count
-        if least <= 1 or not given:
-            return
-        there = (self.codes[:, given] >= 0).all(axis=1) & ~np.isnan(self.values).any(1)
-        values, columns = self.values[there], range(self.values.shape[1])
-        _, cells = np.unique(self.codes[there][:, given], axis=0, return_inverse=True)
-        is_grouped = np.zeros(len(columns), dtype=bool)
-        names = [self.terms.names[v] for v in self.terms.continuous]
-        for cell in range(cells.max(initial=-1) + 1):
-            rows = values[np.ravel(cells) == cell]
-            check_cells(rows, columns, is_grouped, least, names)
+        there, cells, size = configurations(
+            self.codes, self.values, self.n_states, given
+        )
+        values = self.values[there]
+        beside = values - (values.mean(axis=0) if len(values) else 0.0)
+        few = np.flatnonzero(count_values(values) <= FEW_VALUES)
+        marks = np.zeros((len(values), 2 * N_PARTITIONS, values.shape[1]))
+        marks[..., few] = marks_of_values(values[:, few])
+        sides = np.hstack([beside, -beside, marks.reshape(len(values), -1)])
+        counts = [rows_by_group(sides, cells, size)]
+        # of rows that lack one of several given columns, sums tell by the others
+        lacking = ~there & ~np.isnan(self.values).any(axis=1)
+        for v in given:
+            codes = self.codes[lacking & (self.codes[:, v] >= 0), v]
+            counts.append(np.bincount(codes, minlength=self.n_states[v]))
+        return np.concatenate(counts)
 
 
 def _own_rows(me):

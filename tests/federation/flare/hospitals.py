@@ -12,7 +12,6 @@ peers = ["north", "south", "west"]
 path = "stays.csv"
 min_rows = 5
 min_cell_count = 1
-max_parameters_per_row = 1.0
 max_exact_fits = {max_exact_fits}
 {budget}
 estimators = [

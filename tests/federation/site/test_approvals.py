@@ -3,7 +3,6 @@
 import os
 import threading
 from base64 import b64decode, b64encode
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from tests.federation.site.loopback import (
     connect,
     make_sites,
 )
+from tests.federation.site.test_block import take_any_steps
 
 BUDGET = "budget = {epsilon = 9.0, delta = 1e-5}"
 
@@ -159,6 +159,7 @@ def scaled_by(scale):
 def test_attack_a_dry_run_during_a_session(tmp_path, monkeypatch):
     """What the others consider takes the place of what they have signed."""
     data = make_rows()
+    take_any_steps(monkeypatch)
     federation = connect(start(tmp_path), "icu", DryRunner)
 
     def ask():
@@ -184,7 +185,7 @@ def _remember_steps(accept):
     def accept_and_remember(host, agreement):
         found = accept(host, agreement)
         if host._question is not None:
-            host._question = replace(host._question, steps=found.steps)
+            vars(host._question)["steps"] = found.steps
         return found
 
     return accept_and_remember

@@ -143,7 +143,7 @@ def test_files_as_windows_writes_them(tmp_path):
         ("min_rows = 2", "min_row = 2", "is it min_rows"),
         ('["surgery", "medicine"]', "[0, 1]", r'text such as \["0", "1"\]'),
         ("stays.csv", "stays.xlsx", "no CSV file: save it as one"),
-        ("min_rows = 2", "max_parameters_per_row = 0", "must be a positive number"),
+        ("min_rows = 2", "max_exact_numbers = -1", "a number of at least 0"),
         ("min_cell_count = 1", "min_cell_count = -1", "min_cell_count must be"),
         ("min_rows = 2", 'version = "a b"', "version must be text"),
         ("min_rows = 2", "version = 2", "version must be text"),

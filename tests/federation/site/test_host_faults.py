@@ -70,7 +70,7 @@ def test_a_disk_that_is_full_for_the_budget(sites, tmp_path, monkeypatch):
             connection.execute("PRAGMA max_page_count = 1")
             connection.execute(
                 "CREATE TEMP TRIGGER long BEFORE INSERT ON main.charges BEGIN "
-                "INSERT INTO models VALUES (hex(zeroblob(99999)), '', ''); END"
+                "INSERT INTO models VALUES ('', zeroblob(99999), '', ''); END"
             )
         return connection
 

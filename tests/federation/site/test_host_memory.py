@@ -1,6 +1,7 @@
-"""Parameters that would take a site's memory are refused before data are read."""
+"""Parameters that would take a site's memory come to nothing where it is taken."""
 
-from contextlib import suppress
+import resource
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,9 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import Terms
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._rules import MAX_PER_ROW, check_memory
+from skprivbn.federation.site import _host
+from skprivbn.federation.site._memory import limited_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
-from skprivbn.graphical_model._release import TablesTerms
-from skprivbn.graphical_model._tables import Contribution
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
@@ -22,24 +22,22 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
-from skprivbn.structure.admm._mlp import n_free_of_mlp
-from skprivbn.structure.admm._program import ADMMTerms
-from skprivbn.structure.admm._steps import ConsensusProblem
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
-from tests.federation.site.test_host_terms import EM
 from tests.federation.test_remote_guide import CASES
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
 )
+#: of 2**26 numbers, which take half a gigabyte
+MANY = 1 << 26
 
 
 @pytest.fixture
-def rows(tmp_path):
+def sites(tmp_path):
     write_tables(tmp_path, *make_rows())
-    files = site_files(max_exact_fits=1, budget="budget = {epsilon = 1.0}")
-    return connect(make_sites(tmp_path, files), "icu").rows(["a", "b"])
+    files = site_files(max_exact_fits=1, budget="budget = {epsilon = 9.0}")
+    return connect(make_sites(tmp_path, files), "icu")
 
 
 def refused(attempt, *arguments):
@@ -48,100 +46,57 @@ def refused(attempt, *arguments):
     return caught.value.code
 
 
-def admm_terms(**changes):
-    n_hidden = changes.get("n_hidden", 0)
-    n_free = n_free_of_mlp(2, n_hidden) if n_hidden else 0
-    problem = ConsensusProblem(2, n_maps=n_hidden or 1, n_free=n_free)
-    terms = {
-        "problem": problem,
-        "rho1": 1.0,
-        "rho2": 1.0,
-        "gamma1": 1.0,
-        "gamma2": 1.0,
-        "max_iter": 1,
-        "tol": 0.0,
-        "h_tol": 0.0,
-        "threshold": 0.1,
-    }
-    return ADMMTerms(**terms | changes)
+def test_memory_is_limited_where_it_is_taken():
+    with limited_memory(1 << 28):
+        assert np.zeros(1 << 20).nbytes == 1 << 23
+        with pytest.raises(MemoryError):
+            np.zeros(MANY)
+    # the twin: nobody counts
+    with nullcontext():
+        assert np.zeros(MANY).nbytes == 1 << 29
 
 
-@pytest.mark.parametrize(
-    "make, largest",
-    [
-        (lambda n: replace(EM, n_components=n), 4096),
-        (lambda n: admm_terms(n_hidden=n), 2048),
-        (lambda n: admm_terms(n_lags=n), 2048),
-    ],
-    ids=["components", "hidden units", "lags"],
-)
-def test_the_largest_that_is_accepted(make, largest):
-    check_memory(make(largest), 2)
-    with pytest.raises(PartyRefusal, match="too-large"):
-        check_memory(make(largest + 1), 2)
-
-
-def test_components_with_many_features():
-    check_memory(replace(EM, n_components=2**10), 2**7)
-    with pytest.raises(PartyRefusal, match="too-large"):
-        check_memory(replace(EM, n_components=2**10 + 1), 2**7)
+def test_the_limit_is_that_of_a_session():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with suppress(KeyError), limited_memory(1 << 28):
+        assert resource.getrlimit(resource.RLIMIT_DATA) != before
+        raise KeyError
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 @pytest.mark.parametrize(
     "estimator",
     [
-        PPEMGaussianMixture(MAX_PER_ROW + 1),
-        PPEMGaussianMixture(MAX_PER_ROW + 1, epsilon=0.1, bounds=(-9, 9)),
-        FederatedDynotears(MAX_PER_ROW),
+        PPEMGaussianMixture(MANY),
+        PPEMGaussianMixture(MANY, epsilon=0.1, bounds=(-9, 9)),
+        FederatedDynotears(MANY),
     ],
     ids=["components", "noisy components", "lags"],
 )
-def test_a_fit_that_asks_for_too_much_costs_nothing(rows, estimator):
-    assert refused(estimator.fit, rows) == "too-large"
-    assert FederatedPCA().fit(rows).n_features_in_ == 2
+def test_attack_a_small_message_that_takes_gigabytes(sites, estimator, monkeypatch):
+    rows, limit = sites.rows(["a", "b"]), limited_memory
+    monkeypatch.setattr(_host, "limited_memory", lambda: limit(1 << 28))
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((PartyError, ValueError)) as caught:
+        estimator.fit(rows)
+    assert getattr(caught.value, "code", "too-large") in ("too-large", "too-few-rows")
+    # in kilobytes
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < 1 << 18
 
 
-def test_models_count_too(rows):
-    X, _, party, _ = make_rows()
-    model = PPEMGaussianMixture(2, backend="masking", random_state=0)
-    model.fit(X, party=party)
-    k = MAX_PER_ROW + 1
-    model.weights_, model.means_ = np.full(k, 1 / k), np.zeros((k, 2))
-    model.covariances_ = np.tile(np.eye(2), (k, 1, 1))
-    assert refused(model.score, rows) == "too-large"
-    assert refused(model.predict, rows) == "too-large"
-    pca = FederatedPCA().fit(X, party=party)
-    step = describe_model(pca)
-    step["fitted"] |= {"components": np.ones((k, 2)), "variances": np.ones(k)}
-    wide = rows.transformed(step, [f"pca{i}" for i in range(k)])
-    assert refused(FederatedPCA().fit, wide) == "too-large"
+def test_without_the_limit_the_memory_is_taken(sites, monkeypatch):
+    monkeypatch.setattr(_host, "limited_memory", nullcontext)
+    taken = []
 
+    def take(self, rows):
+        taken.append(np.zeros(MANY).nbytes)
+        raise InterruptedError
 
-def tables(n_states, cliques, ties):
-    return TablesTerms(
-        nodes=[f"x{i}" for i in range(len(n_states))],
-        states=[list(range(n)) for n in n_states],
-        bins={},
-        contribution=Contribution(),
-        missing="error",
-        epsilon=1.0,
-        delta=0.0,
-        min_honest=None,
-        cliques=cliques,
-        ties=ties,
-    )
-
-
-def test_tables():
-    n = 256
-    check_memory(tables([n] * 4, [[0, 1, 2]], [0]), 4)
-    for cliques in ([[0, 1, 2], [0, 1, 3]], [[0, 1, 2, 3]]):
-        with pytest.raises(PartyRefusal, match="too-large"):
-            check_memory(tables([n] * 4, cliques, list(range(len(cliques)))), 4)
-    # numbers of tables that are not there
-    for ties in ([2**40], [-1]):
-        with pytest.raises(ValueError, match="not there"):
-            tables([2, 2], [[0, 1]], ties)
+    monkeypatch.setattr(_host, "prepare_rows", take)
+    assert refused(FederatedPCA().fit, sites.rows(["a", "b"])) == "failed"
+    assert taken[0] == 1 << 29
+    monkeypatch.setattr(_host, "limited_memory", lambda: limited_memory(1 << 28))
+    assert refused(FederatedPCA().fit, sites.rows(["a", "b"])) == "too-large"
 
 
 def test_a_field_that_cannot_be_summed_over():
@@ -177,13 +132,12 @@ HARMLESS = {
 }
 
 
-def test_every_whole_number_of_a_session_is_looked_at(tmp_path, monkeypatch):
-    write_tables(tmp_path, *make_rows())
-    federation = connect(make_sites(tmp_path, site_files()), "icu")
-    seen = []
+def test_attack_every_whole_number_of_a_session(sites, monkeypatch):
+    """However large a parameter is, a site says no, or takes little memory."""
+    seen, federate, limit = [], RemoteRows.federate, limited_memory
 
-    def watch(self, party_class, terms, *arguments, **options):
-        seen.append(terms)
+    def watch(self, program, terms, *arguments, **options):
+        seen.append((self, program, terms, arguments, options))
         raise InterruptedError
 
     monkeypatch.setattr(RemoteRows, "federate", watch)
@@ -196,16 +150,23 @@ def test_every_whole_number_of_a_session_is_looked_at(tmp_path, monkeypatch):
     ]
     for estimator, names, beside in [*CASES, *more]:
         with suppress(InterruptedError, PartitionError):
-            estimator.fit(federation.rows(names), **beside)
+            estimator.fit(sites.rows(names), **beside)
+    monkeypatch.setattr(_host, "limited_memory", lambda: limit(1 << 29))
     looked_at = set()
-    for terms in seen:
+    for rows, program, terms, arguments, options in seen:
         if not isinstance(terms, Terms):
             continue
         for field, value in terms.to_payload().items():
-            if type(value) is not int or field in HARMLESS:
+            where = type(terms), field
+            if type(value) is not int or field in HARMLESS or where in looked_at:
                 continue
-            looked_at.add(field)
-            with pytest.raises((PartyRefusal, ValueError)):
-                check_memory(replace(terms, **{field: 2**40}), 2)
-                pytest.fail(f"{type(terms).__name__}.{field} costs nothing")
-    assert {"n_components", "n_hidden", "n_lags"} <= looked_at
+            looked_at.add(where)
+            used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            with suppress(PartyError, ValueError):
+                large = replace(terms, **{field: 2**40})
+                with federate(rows, program, large, *arguments, **options) as session:
+                    session.run()
+            taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used
+            assert taken < 1 << 20, where
+    fields = {field for _, field in looked_at}
+    assert {"n_components", "n_hidden", "n_lags"} <= fields

@@ -250,7 +250,7 @@ def test_another_process_is_waited_for_and_not_for_ever(site_file, monkeypatch):
     with other.transaction():
         start = time.monotonic()
         with pytest.raises(PartyRefusal, match="busy") as caught:
-            state.add_model("icu", "5f")
+            state.add_model("icu", "5f", b"found")
         assert 0.1 < time.monotonic() - start < 5
         assert "another process" in caught.value.__notes__[0]
     monkeypatch.setattr(_state, "WAIT", 20.0)
@@ -264,10 +264,10 @@ def test_another_process_is_waited_for_and_not_for_ever(site_file, monkeypatch):
     thread = threading.Thread(target=hold)
     thread.start()
     other_one.wait()
-    state.add_model("icu", "5f")
+    state.add_model("icu", "5f", b"found")
     thread.join()
-    assert state.has_model("5f")
-    assert not state.has_model("6a")
+    assert state.models("5f") == [b"found"]
+    assert state.models("6a") == []
 
 
 @needs_fork
@@ -305,10 +305,10 @@ def test_a_forked_process_is_refused(site_file, tmp_path):
 
     def use():
         with pytest.raises(PartyRefusal, match="refused"):
-            state.add_model("icu", "5f")
+            state.add_model("icu", "5f", b"found")
 
     assert not run_killed(0, use)
-    assert not state.has_model("5f")
+    assert state.models("5f") == []
 
 
 def test_a_budget_is_not_raised_while_it_is_spent(site_file):

@@ -1,6 +1,7 @@
 """Private K2 with epsilon: structure and tables under one budget."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,7 @@ from sklearn.base import clone
 
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import BudgetExceededError, PartyError, PrivacyLeakWarning
-from skprivbn.federation import PartyRefusal
-from skprivbn.federation.site._rules import find_noise
+from skprivbn.federation.site._rules import honest_majority
 from skprivbn.inspection import privacy_report
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant, audit_estimator, zcdp_epsilon
@@ -152,12 +152,9 @@ def test_a_site_accepts_enough_noise_only(min_honest, fine):
     learner = PrivateK2StructureLearner(
         epsilon=1.0, min_honest=min_honest, states=[2, 2]
     )
-    terms = learner._terms(VerticalPartition(columns))
-    if fine:
-        assert find_noise(terms, 3, 3).epsilon == 1.0
-    else:
-        with pytest.raises(PartyRefusal):
-            find_noise(terms, 3, 3)
+    noise = learner._terms(VerticalPartition(columns)).noise(3, 3)
+    assert noise.epsilon == 1.0
+    assert honest_majority(SimpleNamespace(noise=noise, n_parties=3)) is fine
 
 
 @pytest.mark.parametrize("fit_parameters", [False, True])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import Me, PartyRefusal, TooFewRows
+from skprivbn.federation import Me, TooFewRows, runner
 from skprivbn.federation.gate import check_rows, with_rows
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure._tables import Question
@@ -283,15 +283,20 @@ def left_out(sites, column, monkeypatch):
     return total[3] - told[0, 0] * scale.mean[0] - told[0, 1] * scale.unit[0]
 
 
+def let_all_through(monkeypatch):
+    """The twin: nobody counts the rows behind a sum."""
+    monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
+
+
 @pytest.mark.parametrize("column", ["ward", "b"])
 def test_attack_the_only_row_that_lacks_an_entry(tmp_path, monkeypatch, column):
     sites, row = write_with_gaps(tmp_path, **{column: 1})
-    with pytest.raises(PartyError, match="'south'.*more cells"):
+    with pytest.raises(PartyError, match="fewer rows of all sites"):
         left_out(sites, column, monkeypatch)
     model = FederatedBayesianNetwork(states=NUMBERS, missing="skip", max_parents=1)
-    with pytest.raises(PartyError, match="'south'.*more cells"):
+    with pytest.raises(PartyError, match="fewer rows of all sites"):
         model.fit(connect(sites, "icu").rows(["a", "b", "ward"]))
-    monkeypatch.setattr(_Rows, "_check_left_out", lambda party, given: None)
+    let_all_through(monkeypatch)
     expected = row if column == "ward" else row[0]
     found = left_out(sites, column, monkeypatch)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -318,10 +323,10 @@ def test_attack_an_outcome_that_is_called_continuous(tmp_path, monkeypatch):
     columns = {"ward": '["a", "b"]', "died": '"int"'}
     learner = ["FederatedBayesianNetwork"]
     rows = open_sites(tmp_path, tables, columns, learner).rows()
-    with pytest.raises(PartyError, match="more cells"):
+    with pytest.raises(PartyError, match="fewer rows of all sites"):
         deaths_by_ward(rows, monkeypatch)
     # the twin: one died in the second ward
-    monkeypatch.setattr(_Rows, "_check_values", lambda party, given: None)
+    let_all_through(monkeypatch)
     np.testing.assert_allclose(deaths_by_ward(rows, monkeypatch), [60, 1], atol=1e-6)
 
 
@@ -355,7 +360,7 @@ def test_few_rows_may_not_lack_what_others_have(tmp_path, n_gaps, is_refused):
     rows = connect(sites, "icu").rows(["a", "b", "ward"])
     model = FederatedBayesianNetwork(states=NUMBERS, missing="skip", max_parents=1)
     if is_refused:
-        with pytest.raises(PartyError, match="'south'.*more cells"):
+        with pytest.raises(PartyError, match="fewer rows of all sites"):
             model.fit(rows)
     else:
         assert model.fit(rows).n_samples_ == 180
@@ -375,11 +380,8 @@ def test_gaps_of_one_category_beside_values_of_another():
     for name in "ns":
         rows = _Rows(Me(blocks[name], terms, name, ("n", "s", "w")), terms.states)
         assert rows.moments([(), (0,), (1,)])[0][0] == 200
-        if name == "s":
-            with pytest.raises(PartyRefusal, match="too-detailed"):
-                rows.moments([(0, 1)])
-        else:
-            rows.moments([(0, 1)])
+        cells = rows.moments([(0, 1)])[1]().cells
+        assert np.any((cells > 0) & (cells < 5)) == (name == "s")
 
 
 def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):
