@@ -7,11 +7,13 @@ from skprivbn.bayesian_network._conditional_gaussian import (
 )
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.bayesian_network._gaussian import GaussianBayesianNetwork
+from skprivbn.bayesian_network._pag import PartialAncestralGraph
 
 __all__ = [
     "BayesianNetwork",
     "ConditionalGaussianBayesianNetwork",
     "GaussianBayesianNetwork",
+    "PartialAncestralGraph",
 ]
 
 

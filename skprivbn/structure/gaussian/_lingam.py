@@ -1,0 +1,167 @@
+"""DirectLiNGAM from sums: an order of the columns from what is not normal in them.
+
+Noise that is not normal tells directions, whatever the units and variances. The column
+that depends least on what others leave of it comes first; then what it explains is
+taken out of the others, and so on. Dependence is measured by entropies of single
+columns, which need the means of two functions over all rows: sums.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+from scipy.stats import chi2
+from sklearn.linear_model import lars_path_gram
+
+from skprivbn.federation import SAME_ROWS, Sum
+from skprivbn.federation._rows import sum_over_rows
+
+# Constants of the maximum entropy approximation (Hyvarinen, 1998)
+_K1, _K2, _GAMMA = 79.047, 7.4129, 0.37457
+_NORMAL_ENTROPY = (1.0 + np.log(2.0 * np.pi)) / 2.0
+
+
+def causal_order(
+    rows: Any, mean: np.ndarray, covariance: np.ndarray
+) -> Generator[Any, Any, np.ndarray]:
+    """Find an order in which causes come first: a part of programs, one sum a column.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_features) or RowSource
+        A party's own.
+    mean : ndarray of shape (n_features,)
+    covariance : ndarray of shape (n_features, n_features)
+        Of the rows of all parties.
+
+    Returns
+    -------
+    order : ndarray of int of shape (n_features,)
+
+    References
+    ----------
+    Shimizu et al. DirectLiNGAM: a direct method for learning a linear non-Gaussian
+    structural equation model. JMLR 2011.
+
+    Hyvarinen, Smith. Pairwise likelihood ratios for estimation of non-Gaussian
+    structural equation models. JMLR 2013.
+    """
+    order: list[int] = []
+    left = list(range(len(mean)))
+    # what is left of each column, as a combination of all of them
+    mixing, covariance = np.eye(len(mean)), covariance.copy()
+    while len(left) > 1:
+        scale = np.sqrt(np.diag(covariance)[left])
+        correlation = covariance[np.ix_(left, left)] / np.outer(scale, scale)
+
+        def measure(rows, left=left, scale=scale, correlation=correlation):
+            columns = (rows - mean) @ (mixing[:, left] / scale)
+            return _sums_of_functions(columns, correlation)
+
+        own = sum_over_rows(rows, measure)
+        what = "sums of two functions of columns and residuals"
+        total = yield Sum(own, what, SAME_ROWS)
+        *functions, n = np.split(total, [len(left) ** 2, 2 * len(left) ** 2])
+        first = left[_most_exogenous(np.array(functions) / n)]
+        order.append(first)
+        left.remove(first)
+        effects = covariance[first] / covariance[first, first]
+        effects[[first, *order]] = 0.0
+        covariance -= np.outer(effects, covariance[first])
+        mixing -= np.outer(mixing[:, first], effects)
+    return np.array(order + left)
+
+
+def _sums_of_functions(columns, correlation):
+    """Return the sums of both functions over rows, and the number of rows.
+
+    Entry (i, j) is of what column j leaves of column i, standardised; (i, i) of column
+    i itself.
+    """
+    d = columns.shape[1]
+    sums = np.zeros((2, d, d))
+    for j in range(d):
+        slope = np.where(np.arange(d) == j, 0.0, correlation[:, j])
+        left = columns - columns[:, [j]] * slope
+        left /= np.sqrt(np.maximum(1.0 - slope**2, np.finfo(float).tiny))
+        sizes = np.abs(left)
+        # log cosh, without overflow
+        sums[0, :, j] = (sizes + np.log1p(np.exp(-2.0 * sizes)) - np.log(2.0)).sum(0)
+        sums[1, :, j] = (left * np.exp(-0.5 * left**2)).sum(0)
+    return np.append(sums, len(columns))
+
+
+def _most_exogenous(means):
+    """Return the column that is most likely no effect of another."""
+    log_cosh, odd = means.reshape(2, *2 * [round(np.sqrt(means[0].size))])
+    entropy = _NORMAL_ENTROPY - _K1 * (log_cosh - _GAMMA) ** 2 - _K2 * odd**2
+    # entropies of j and of what j leaves of i, against the other way round
+    own, of_residuals = np.diag(entropy), entropy - np.diag(np.diag(entropy))
+    gain = (own + of_residuals) - (own + of_residuals).T
+    return int(np.argmin(np.sum(np.minimum(gain, 0.0) ** 2, axis=1)))
+
+
+def weights_in_order(
+    covariance: np.ndarray, n_rows: float, order: np.ndarray
+) -> np.ndarray:
+    """Find each column's parents among those before it, by the adaptive lasso.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+    n_rows : float
+    order : ndarray of int of shape (n_features,)
+
+    Returns
+    -------
+    weights : ndarray of shape (n_features, n_features)
+        Entry (i, j) is the effect of i on j.
+    """
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    weights = np.zeros_like(covariance)
+    for k in range(1, len(order)):
+        before, target = order[:k], order[k]
+        gram = correlation[np.ix_(before, before)]
+        products = correlation[before, target]
+        found = _adaptive_lasso(gram, products, n_rows)
+        weights[before, target] = found * scale[target] / scale[before]
+    return weights
+
+
+def _adaptive_lasso(gram, products, n_rows):
+    """Return coefficients on the lasso's path with the best BIC, from moments."""
+    least_squares = np.linalg.lstsq(gram, products, rcond=None)[0]
+    size = np.abs(least_squares)
+    gram_scaled, products_scaled = gram * np.outer(size, size), products * size
+    path = lars_path_gram(
+        products_scaled * n_rows,
+        gram_scaled * n_rows,
+        n_samples=round(n_rows),
+        method="lasso",
+    )[2]
+    path = path * size[:, None]
+    explained = 2 * products @ path - np.einsum("ip,ij,jp->p", path, gram, path)
+    residual = np.maximum(1.0 - explained, np.finfo(float).tiny)
+    n_parents = np.count_nonzero(path, axis=0)
+    least = 1.0 - products @ least_squares
+    noise = max(least * n_rows / max(n_rows - len(gram) - 1, 1.0), 1e-12)
+    bic = n_rows * residual / noise + np.log(n_rows) * n_parents
+    return path[:, np.argmin(bic)]
+
+
+def normality(n_rows, variances, third, fourth):
+    """Return the p values of Jarque and Bera's test, for each column.
+
+    Parameters
+    ----------
+    n_rows : float
+    variances, third, fourth : ndarray of shape (n_features,)
+        Central moments.
+
+    Returns
+    -------
+    p_values : ndarray of shape (n_features,)
+    """
+    skewness, kurtosis = third / variances**1.5, fourth / variances**2 - 3.0
+    return chi2.sf(n_rows / 6.0 * (skewness**2 + kurtosis**2 / 4.0), 2)
