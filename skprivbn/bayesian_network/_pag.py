@@ -39,7 +39,8 @@ class PartialAncestralGraph:
     Examples
     --------
     >>> from skprivbn.bayesian_network import PartialAncestralGraph
-    >>> graph = PartialAncestralGraph([[0, 2, 0], [1, 0, 2], [0, 3, 0]], ["a", "b", "c"])
+    >>> marks = [[0, 2, 0], [1, 0, 2], [0, 3, 0]]
+    >>> graph = PartialAncestralGraph(marks, ["a", "b", "c"])
     >>> print(graph)
     a o-> b
     b --> c

@@ -53,7 +53,8 @@ def fci(
             adjacent[x, y] = adjacent[y, x] = False
             separators[x, y] = separators[y, x] = given
     marks = _with_colliders(adjacent, separators)
-    while any([rule(marks, separators) for rule in _RULES]):
+    # every rule has its turn, whether one before has changed something or not
+    while sum(rule(marks, separators) for rule in _RULES):
         pass
     return marks
 
@@ -157,25 +158,21 @@ def _triples(marks) -> Iterator[tuple[int, int, int]]:
 
 def _rule_1(marks, separators):
     """R1: a *-> b o-* c, a and c not adjacent: b -> c, or b would be a collider."""
-    return any(
-        [
-            _set(marks, [(c, b, TAIL), (b, c, ARROW)])
-            for a, b, c in _triples(marks)
-            if marks[a, b] == ARROW and marks[c, b] == CIRCLE and not marks[a, c]
-        ]
-    )
+    changed = False
+    for a, b, c in _triples(marks):
+        if marks[a, b] == ARROW and marks[c, b] == CIRCLE and not marks[a, c]:
+            changed |= _set(marks, [(c, b, TAIL), (b, c, ARROW)])
+    return changed
 
 
 def _rule_2(marks, separators):
     """R2: a -> b *-> c or a *-> b -> c, and a *-o c: a *-> c, or there were a cycle."""
-    return any(
-        [
-            _set(marks, [(a, c, ARROW)])
-            for a, b, c in _triples(marks)
-            if marks[a, b] == ARROW == marks[b, c]
-            and TAIL in (marks[b, a], marks[c, b])
-        ]
-    )
+    changed = False
+    for a, b, c in _triples(marks):
+        leads = TAIL in (marks[b, a], marks[c, b])
+        if marks[a, b] == ARROW == marks[b, c] and leads:
+            changed |= _set(marks, [(a, c, ARROW)])
+    return changed
 
 
 def _rule_3(marks, separators):
@@ -246,13 +243,12 @@ def _rule_8(marks, separators):
 
 def _rule_9(marks, separators):
     """R9: a o-> c, and an uncovered path from a to c that may be directed: a -> c."""
-    return any(
-        [
-            _set(marks, [(c, a, TAIL)])
-            for a, c in _half_arrows(marks)
-            if any(b != c and not marks[b, c] for b in _first_steps(marks, a, c))
-        ]
-    )
+    changed = False
+    for a, c in _half_arrows(marks):
+        steps = _first_steps(marks, a, c)
+        if any(b != c and not marks[b, c] for b in steps):
+            changed |= _set(marks, [(c, a, TAIL)])
+    return changed
 
 
 def _rule_10(marks, separators):

@@ -53,7 +53,7 @@ LEARNERS = {
     "network": (FederatedGaussianBayesianNetwork("bic"), ["weights_"]),
     "notears": (FederatedGaussianBayesianNetwork("notears"), ["weights_"]),
     "party means": (
-        FederatedGaussianBayesianNetwork("bic", centre="party"),
+        FederatedGaussianBayesianNetwork("bic", site_effects="levels"),
         ["weights_"],
     ),
     "basis": (

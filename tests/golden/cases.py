@@ -210,7 +210,7 @@ def add_graphs_from_rows():
 
     gaussian("sigmoids", basis="sigmoid")
     gaussian("polynomials", basis="polynomial")
-    gaussian("centred parties", centre="party")
+    gaussian("centred parties", site_effects="levels")
     gaussian("ckks", backend="ckks")
     gaussian("plaintext", backend="plaintext")
     gaussian(

@@ -232,7 +232,7 @@ def test_as_many_columns_as_rows_leave_no_units_to_speak_of(recwarn):
 
 FAR = {
     "one sum": FederatedGaussianBayesianNetwork(),
-    "party means": FederatedGaussianBayesianNetwork(centre="party"),
+    "party means": FederatedGaussianBayesianNetwork(site_effects="levels"),
     "basis": FederatedGaussianBayesianNetwork(basis="sigmoid"),
     "linear rounds": FederatedNotearsADMM(),
     "networks in rounds": FederatedNotearsADMM(**NETWORKS),

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.bayesian_network._dag import to_cpdag
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
@@ -56,17 +57,34 @@ from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
     MAX_VARIABLES,
     SEARCHES,
+    FoundGraph,
     choose,
     search,
+)
+from skprivbn.structure.gaussian._site_effects import (
+    MechanismScores,
+    SiteEffectsTerms,
+    site_mechanisms,
 )
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
+from skprivbn.utils._renamed import RenamedParameters
 from skprivbn.utils._sklearn import Interval, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
+#: fitted attributes that not every fit has
+_OF_SOME_FITS = (
+    "edge_confidence_",
+    "normality_pvalues_",
+    "changing_mechanisms_",
+    "change_pvalues_",
+)
 
-class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator):
+
+class FederatedGaussianBayesianNetwork(
+    ContinuousNetworkMixin, RenamedParameters, PrivateEstimator
+):
     """Structure of a Gaussian network from secure sums over data holders.
 
     Count, column sums and cross-products are all that linear Gaussian structure
@@ -84,12 +102,13 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
     Parameters
     ----------
     method : {"auto", "equal_variance", "bic", "ges", "exact", "notears", "golem", \
-            "pc"}, default="auto"
+            "pc", "lingam"}, default="auto"
         How to search for the graph.
 
         - "auto" takes "equal_variance" if one noise variance for all variables has a
-          better BIC than one for each, and else "bic", so that columns may be in any
-          units; "pc" if there are not more rows than columns.
+          better BIC than one for each, so that columns may be in any units. Else it
+          takes "lingam" if a test says that most columns are not normal, and "bic" if
+          not; "pc" if there are not more rows than columns.
         - "equal_variance" climbs from the empty graph and from a GOLEM solution on
           the likelihood with one noise variance for all variables.
         - "golem" and "notears" optimise continuous weights and threshold them. They
@@ -99,6 +118,8 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
           climbs from the empty graph, a GOLEM solution and what "ges" finds. "exact"
           finds the best of all graphs, for up to 20 columns. Units of columns do not
           matter, but to "bic" where noise is comparable: equal noise tells directions.
+        - "lingam" reads directions off noise that is not normal, by DirectLiNGAM, in
+          one sum for each column. Units and variances do not matter.
 
     parties : dict, list of pairs, "prefix" or None, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
@@ -107,9 +128,13 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Let parents act through five functions of each of them instead of linearly.
         Takes one more sum. For methods "auto", "equal_variance" and "bic". `network_`
         is then the best linear network on the graph found.
-    centre : {"pooled", "party"}, default="pooled"
-        With "party" every party's own means are removed, for parties that differ in
-        level; needs parties with more than a few rows.
+    site_effects : {"levels", "mechanisms"}, default=None
+        How parties may differ. With "levels", every party's own means are removed.
+        With "mechanisms", any variable may depend on its parents in another way at
+        each party, if BIC prefers that; directions are then also told by fewer
+        mechanisms differing. A variable has up to three parents then, and one more sum
+        is that of log-likelihoods. For method "auto". Both need parties with more than
+        a few rows.
     lambda1 : float, default=0.1
         Sparsity of "notears".
     threshold : float, default=0.3
@@ -155,6 +180,14 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         Raw weights of "notears" and "golem", else those of `network_`.
     method_ : str
         The method used, of interest with "auto".
+    normality_pvalues_ : ndarray of shape (n_features,)
+        With "lingam", and with "auto" where parties were asked for it: p values of a
+        test that each column is normal.
+    changing_mechanisms_ : ndarray of bool of shape (n_features,)
+        With ``site_effects="mechanisms"``: which variables depend on their parents in
+        another way at each party, by BIC.
+    change_pvalues_ : ndarray of shape (n_features,)
+        The same: p values of the likelihood-ratio test of one mechanism for all.
     n_samples_ : float
         Rows of all parties (noisy with `epsilon`).
     n_iter_ : int
@@ -192,16 +225,18 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     protocols = (
         network_moments,
+        site_mechanisms,
         column_moments,
         score_gaussian_columns,
         score_rows,
         keep_predictions,
     )
+    _renamed = {"centre": "site_effects='levels' for centre='party'"}
     _parameter_constraints = {
         "method": [StrOptions({*SEARCHES, "auto"})],
         "parties": PARTIES_CONSTRAINT,
         "basis": [StrOptions(set(BASES)), None],
-        "centre": [StrOptions({"pooled", "party"})],
+        "site_effects": [StrOptions({"levels", "mechanisms"}), None],
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
         "significance": [Interval(Real, 0, 1, closed="neither")],
@@ -217,7 +252,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         *,
         parties: Mapping | Sequence | str | None = None,
         basis: str | None = None,
-        centre: str = "pooled",
+        site_effects: str | None = None,
         lambda1: float = 0.1,
         threshold: float = 0.3,
         significance: float = 0.01,
@@ -233,7 +268,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
         self.method = method
         self.parties = parties
         self.basis = basis
-        self.centre = centre
+        self.site_effects = site_effects
         self.lambda1 = lambda1
         self.threshold = threshold
         self.significance = significance
@@ -266,17 +301,45 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     def _learn(self, partition):
         self._check_options()
-        vars(self).pop("edge_confidence_", None)  # that of a fit before
+        for name in _OF_SOME_FITS:  # those of a fit before
+            vars(self).pop(name, None)
         options = {}
         if isinstance(partition, VerticalPartition | RemoteColumns):
             moments = self._column_moments(partition)
+        elif self.site_effects == "mechanisms":
+            self._learn_mechanisms(partition)
+            return
         elif self.epsilon is None:
             moments, options = self._exact_moments(partition)
         else:
             moments = self._noisy_moments(partition)
         self._keep(moments, options)
 
+    def _learn_mechanisms(self, partition):
+        """Search among networks whose mechanisms may differ between parties."""
+        terms = SiteEffectsTerms()
+        found = self._run_charged(partition, site_mechanisms, terms, "moments")
+        moments = read_moments(found, terms, partition.n_parties)
+        self._check_spread(moments)
+        scores = MechanismScores(moments, found["own"], partition.n_parties)
+        self.n_iter_ = 3
+        graph = scores.best_graph()
+        self.method_ = "mechanisms"
+        self._keep_graph(moments, FoundGraph(graph, to_cpdag(graph)))
+        self.changing_mechanisms_, self.change_pvalues_ = scores.changes(graph)
+
     def _check_options(self):
+        self._check_site_effects()
+        if self.method == "lingam" and self.epsilon is not None:
+            raise ValueError(
+                "method='lingam' is not available with epsilon: no noise is calibrated "
+                "for its sums; use 'bic'"
+            )
+        if self.method == "lingam" and self.n_bootstrap:
+            raise ValueError(
+                "n_bootstrap draws covariances of normal rows, which tell method="
+                "'lingam' nothing: use n_bootstrap=0"
+            )
         if self.n_bootstrap and (self.basis is not None or self.epsilon is not None):
             raise ValueError(
                 "n_bootstrap is not available with basis or epsilon: samples vary as "
@@ -298,23 +361,50 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
                 f"method='exact' takes at most {MAX_VARIABLES} columns, got "
                 f"{self.n_features_in_}: use method='bic'"
             )
-        if self.epsilon is not None and self.centre == "party":
-            raise ValueError("centre='party' is not available with epsilon")
+
+    def _check_site_effects(self):
+        if self.site_effects is None:
+            return
+        if self.epsilon is not None:
+            raise ValueError(
+                f"site_effects={self.site_effects!r} is not available with epsilon"
+            )
+        for name, wanted in (("basis", None), ("n_bootstrap", 0), ("method", "auto")):
+            if self.site_effects == "mechanisms" and getattr(self, name) != wanted:
+                raise ValueError(
+                    f"site_effects='mechanisms' needs {name}={wanted!r}, got "
+                    f"{getattr(self, name)!r}"
+                )
 
     def _exact_moments(self, partition):
-        terms = NetworkMomentsTerms(centre=self.centre, basis=self.basis)
+        order = {"lingam": "always", "auto": "if not normal"}.get(self.method, "none")
+        if self.method == "auto" and (self.basis is not None or self.n_bootstrap):
+            order = "none"  # both are about products of normal rows
+        centre = "party" if self.site_effects == "levels" else "pooled"
+        terms = NetworkMomentsTerms(centre=centre, basis=self.basis, order=order)
         found = self._run_charged(partition, network_moments, terms, "moments")
         moments, options = read_moments(found, terms, partition.n_parties), {}
+        self._check_spread(moments)
+        self.n_iter_ = 2
+        if self.basis is not None:
+            covariance = symmetric(found["functions"])
+            scale = np.sqrt(np.diag(moments.covariance))
+            options["features"] = basis_features(covariance, moments.n_rows, scale)
+            self.n_iter_ = 3
+        if order != "none":
+            self.normality_pvalues_ = found["normality"]
+            self.n_iter_ = 3
+        if "order" in found:
+            options["order"] = found["order"]
+            self.n_iter_ += len(found["order"]) - 1
+        return moments, options
+
+    def _check_spread(self, moments):
+        """Refuse constant columns, warn of few rows."""
         variances = np.diag(moments.covariance)
         names, where = column_names(self), "over all parties' rows"
         refuse_constant(names, moments.mean, variances, where)
-        if self.basis is not None:
-            covariance = symmetric(found["functions"])
-            scale = np.sqrt(variances)
-            options["features"] = basis_features(covariance, moments.n_rows, scale)
-        self.n_iter_ = 2 if self.basis is None else 3
         warn_if_few_rows(moments.n_rows, len(moments.mean))
-        return moments, options
 
     def _noisy_moments(self, partition):
         terms = NetworkMomentsTerms(**noise_terms(self, partition))
@@ -326,9 +416,11 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""
-        for name, value in (("basis", self.basis), ("epsilon", self.epsilon)):
-            if value is not None:
+        for name in ("basis", "epsilon", "site_effects"):
+            if getattr(self, name) is not None:
                 raise ValueError(f"{name} is not available for columns of parties")
+        if self.method == "lingam":
+            raise ValueError("method='lingam' is not available for columns of parties")
         if partition.n_parties == 1:
             warn_leak(
                 "all columns are taken to be one party's: there is nobody to hide "
@@ -367,17 +459,7 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
             self.method_, found = choose(moments, **options)
         else:
             self.method_, found = self.method, search(self.method, moments, **options)
-        self.network_ = GaussianBayesianNetwork.fit_from_moments(
-            moments.mean,
-            nearest_covariance(moments.covariance),
-            found.adjacency,
-            nodes=column_names(self),
-        )
-        self.adjacency_matrix_ = found.adjacency
-        self.cpdag_ = found.cpdag
-        weights = self.network_.weights if found.weights is None else found.weights
-        self.weights_ = np.array(weights)
-        self.n_samples_ = moments.n_rows
+        self._keep_graph(moments, found)
         if self._assumes_equal_variances:
             if self.epsilon is None:  # noise tells variances apart
                 warn_if_standardised(np.diag(moments.covariance))
@@ -389,6 +471,19 @@ class FederatedGaussianBayesianNetwork(ContinuousNetworkMixin, PrivateEstimator)
                 f"{self.n_bootstrap} bootstrap samples are drawn from the covariance "
                 "at the coordinator: parties are asked for nothing more"
             )
+
+    def _keep_graph(self, moments, found):
+        self.network_ = GaussianBayesianNetwork.fit_from_moments(
+            moments.mean,
+            nearest_covariance(moments.covariance),
+            found.adjacency,
+            nodes=column_names(self),
+        )
+        self.adjacency_matrix_ = found.adjacency
+        self.cpdag_ = found.cpdag
+        weights = self.network_.weights if found.weights is None else found.weights
+        self.weights_ = np.array(weights)
+        self.n_samples_ = moments.n_rows
 
     def conf_int(
         self,

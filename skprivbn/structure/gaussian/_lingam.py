@@ -7,10 +7,10 @@ columns, which need the means of two functions over all rows: sums.
 """
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
 from sklearn.linear_model import lars_path_gram
 
 from skprivbn.federation import SAME_ROWS, Sum
@@ -18,7 +18,6 @@ from skprivbn.federation._rows import sum_over_rows
 
 # Constants of the maximum entropy approximation (Hyvarinen, 1998)
 _K1, _K2, _GAMMA = 79.047, 7.4129, 0.37457
-_NORMAL_ENTROPY = (1.0 + np.log(2.0 * np.pi)) / 2.0
 
 
 def causal_order(
@@ -54,10 +53,9 @@ def causal_order(
         scale = np.sqrt(np.diag(covariance)[left])
         correlation = covariance[np.ix_(left, left)] / np.outer(scale, scale)
 
-        def measure(rows, left=left, scale=scale, correlation=correlation):
-            columns = (rows - mean) @ (mixing[:, left] / scale)
-            return _sums_of_functions(columns, correlation)
-
+        measure = partial(
+            _sums_of_functions, mean, mixing[:, left] / scale, correlation
+        )
         own = sum_over_rows(rows, measure)
         what = "sums of two functions of columns and residuals"
         total = yield Sum(own, what, SAME_ROWS)
@@ -72,33 +70,43 @@ def causal_order(
     return np.array(order + left)
 
 
-def _sums_of_functions(columns, correlation):
+def _sums_of_functions(mean, mixing, correlation, rows):
     """Return the sums of both functions over rows, and the number of rows.
 
+    Of combinations of columns, which have variances of one and these correlations.
     Entry (i, j) is of what column j leaves of column i, standardised; (i, i) of column
     i itself.
     """
-    d = columns.shape[1]
+    columns, d = (rows - mean) @ mixing, len(correlation)
     sums = np.zeros((2, d, d))
     for j in range(d):
         slope = np.where(np.arange(d) == j, 0.0, correlation[:, j])
         left = columns - columns[:, [j]] * slope
         left /= np.sqrt(np.maximum(1.0 - slope**2, np.finfo(float).tiny))
-        sizes = np.abs(left)
-        # log cosh, without overflow
-        sums[0, :, j] = (sizes + np.log1p(np.exp(-2.0 * sizes)) - np.log(2.0)).sum(0)
-        sums[1, :, j] = (left * np.exp(-0.5 * left**2)).sum(0)
+        sums[:, :, j] = np.sum(_both(left), axis=1)
     return np.append(sums, len(columns))
+
+
+def _both(z):
+    """Return log cosh, without overflow, and an odd function that outliers leave."""
+    sizes = np.abs(z)
+    log_cosh = sizes + np.log1p(np.exp(-2.0 * sizes)) - np.log(2.0)
+    return log_cosh, z * np.exp(-0.5 * z**2)
 
 
 def _most_exogenous(means):
     """Return the column that is most likely no effect of another."""
     log_cosh, odd = means.reshape(2, *2 * [round(np.sqrt(means[0].size))])
-    entropy = _NORMAL_ENTROPY - _K1 * (log_cosh - _GAMMA) ** 2 - _K2 * odd**2
+    entropy = -_negentropy(log_cosh, odd)
     # entropies of j and of what j leaves of i, against the other way round
     own, of_residuals = np.diag(entropy), entropy - np.diag(np.diag(entropy))
     gain = (own + of_residuals) - (own + of_residuals).T
     return int(np.argmin(np.sum(np.minimum(gain, 0.0) ** 2, axis=1)))
+
+
+def _negentropy(log_cosh, odd):
+    """Return how much entropy a standardised column lacks, from two means."""
+    return _K1 * (log_cosh - _GAMMA) ** 2 + _K2 * odd**2
 
 
 def weights_in_order(
@@ -150,18 +158,47 @@ def _adaptive_lasso(gram, products, n_rows):
     return path[:, np.argmin(bic)]
 
 
-def normality(n_rows, variances, third, fourth):
-    """Return the p values of Jarque and Bera's test, for each column.
+def shape_sums(rows: Any, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the sums of both functions of each standardised column.
+
+    Of rows far out they grow no faster than the rows themselves: a sum of fourth powers
+    would be that of one outlier.
 
     Parameters
     ----------
+    rows : ndarray of shape (n_rows, n_features) or RowSource
+    mean, scale : ndarray of shape (n_features,)
+
+    Returns
+    -------
+    sums : ndarray of shape (2 * n_features,)
+    """
+    return sum_over_rows(
+        rows,
+        lambda X: np.concatenate([f.sum(axis=0) for f in _both((X - mean) / scale)]),
+    )
+
+
+def normality(total: np.ndarray, n_rows: float) -> np.ndarray:
+    """Return the p values of a test that columns are normal.
+
+    By the entropy that a column lacks, for its variance.
+
+    Parameters
+    ----------
+    total : ndarray of shape (2 * n_features,)
+        Of :func:`shape_sums`, over all parties.
     n_rows : float
-    variances, third, fourth : ndarray of shape (n_features,)
-        Central moments.
 
     Returns
     -------
     p_values : ndarray of shape (n_features,)
+
+    References
+    ----------
+    Hyvarinen. New approximations of differential entropy for independent component
+    analysis and projection pursuit. NIPS 1997.
     """
-    skewness, kurtosis = third / variances**1.5, fourth / variances**2 - 3.0
-    return chi2.sf(n_rows / 6.0 * (skewness**2 + kurtosis**2 / 4.0), 2)
+    # Twice the negentropy of all rows is chi-squared with two degrees of freedom: the
+    # constants are one over twice the variances of both means.
+    return np.exp(-n_rows * _negentropy(*np.split(total / n_rows, 2)))

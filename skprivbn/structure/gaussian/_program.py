@@ -7,7 +7,7 @@ rows. Exactly, or with noise in one release.
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
+from skprivbn.structure.gaussian._lingam import causal_order, normality, shape_sums
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,
     edge_penalty,
@@ -36,6 +37,8 @@ from skprivbn.utils._linalg import upper
 
 #: partial correlation that a network's edge may well have
 WEAK = 0.3
+#: p value up to which a column is taken not to be normal
+NOT_NORMAL = 0.001
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,28 @@ class NetworkMomentsTerms(MomentsTerms):
     ----------
     basis : str or None
         Basis functions of single columns, whose moments are added, too.
+    order : {"none", "if not normal", "always"}
+        Whether to look for an order of the columns by DirectLiNGAM: where columns are
+        not normal, which is tested first, or whatever they are.
     second, bounds, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
 
     basis: str | None = None
+    order: Literal["none", "if not normal", "always"] = "none"
 
 
 @program(NetworkMomentsTerms)
 def network_moments(me: Me) -> Generator[Any, Any, dict]:
-    """Add moments of rows, then products of functions of their standardised columns."""
+    """Add moments of rows, then what else a search needs to know of their columns."""
     terms, found = me.terms, (yield from moments(me))
-    if terms.epsilon is not None or terms.basis is None:
+    if terms.epsilon is not None or not np.all(np.diag(found["covariance"]) > 0):
+        return found
+    if terms.order != "none":
+        return found | (yield from _find_order(me, found))
+    if terms.basis is None:
         return found
     n, mean, variances = found["n_rows"][0], found["mean"], np.diag(found["covariance"])
-    if not np.all(variances > 0):
-        return found
     rows = me.numbers()
     check_few_values(rows, me.min_rows)
     scale = np.sqrt(variances)
@@ -75,6 +84,20 @@ def network_moments(me: Me) -> Generator[Any, Any, dict]:
     if terms.centre == "pooled":
         products = products - upper(np.outer(means, means))
     return found | {"functions": products}
+
+
+def _find_order(me, found):
+    """Test whether columns are normal; if most are not, order them."""
+    n, mean, covariance = found["n_rows"][0], found["mean"], found["covariance"]
+    rows, scale = me.numbers(), np.sqrt(np.diag(covariance))
+    own = shape_sums(rows, mean, scale)
+    total = yield Sum(own, "sums of two functions of each column", SAME_ROWS)
+    normal = normality(total, n)
+    learnt = {"normality": normal}
+    few_normal = np.sum(normal > NOT_NORMAL) <= len(normal) / 4
+    if me.terms.order == "always" or few_normal:
+        learnt["order"] = yield from causal_order(rows, mean, covariance)
+    return learnt
 
 
 def _sums_of_functions(rows, mean, scale, terms):

@@ -5,7 +5,6 @@ directions, as in :mod:`skprivbn.bayesian_network`.
 """
 
 from dataclasses import dataclass
-from itertools import chain, combinations
 
 import numpy as np
 from scipy.special import ndtr
@@ -13,8 +12,10 @@ from scipy.special import ndtr
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import apply_meek_rules, extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure._fci import find_skeleton
 from skprivbn.structure._learnt import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure._search import complete, searching_equivalence
+from skprivbn.structure.gaussian._lingam import weights_in_order
 from skprivbn.structure.gaussian._notears import golem, notears, top_down
 from skprivbn.structure.gaussian._scores import (
     COLLINEAR,
@@ -119,7 +120,8 @@ def _ges(moments, options):
 def _exact(moments, options):
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
     covariance = nearest_covariance(moments.covariance)
-    graph, _ = exact_graph(covariance, effective_rows(moments), penalty=penalty)
+    scores = gaussian_scores(covariance, effective_rows(moments), penalty=penalty)
+    graph, _ = exact_graph(scores, len(covariance))
     # of the graphs that score alike, not the one that rounding errors prefer
     cpdag = to_cpdag(graph)
     return FoundGraph(extend_to_dag(cpdag), cpdag)
@@ -146,6 +148,11 @@ def _golem(moments, options):
     return FoundGraph(graph, to_cpdag(graph), weights)
 
 
+def _lingam(moments, options):
+    weights = weights_in_order(moments.covariance, moments.n_rows, options["order"])
+    return FoundGraph(weights != 0, to_cpdag(weights != 0))
+
+
 SEARCHES = {
     "equal_variance": _equal_variance,
     "bic": _bic,
@@ -154,6 +161,7 @@ SEARCHES = {
     "notears": _notears,
     "golem": _golem,
     "pc": _pc,
+    "lingam": _lingam,
 }
 
 
@@ -167,8 +175,8 @@ def search(method, moments, **options):
     moments : Moments
         Number of rows, mean and covariance.
     **options
-        ``lambda1``, ``threshold``, ``significance``, ``features`` (basis functions), as
-        far as the method uses them.
+        ``lambda1``, ``threshold``, ``significance``, ``features`` (basis functions),
+        ``order`` (of "lingam"), as far as the method uses them.
 
     Returns
     -------
@@ -184,7 +192,8 @@ def choose(moments, **options):
     The graph of "equal_variance" with one noise variance, and that of "bic" with one
     for each variable, are compared by their penalised likelihoods; each variance costs
     half a logarithm of the rows, as a weight does in BIC. Where columns are in
-    different units, or noise differs, one variance loses.
+    different units, or noise differs, one variance loses. Where columns are not normal,
+    which an `order` says, "lingam" takes the place of "bic".
 
     Parameters
     ----------
@@ -196,7 +205,8 @@ def choose(moments, **options):
     Returns
     -------
     method : str
-        "equal_variance" or "bic"; "pc" if there are not more rows than columns.
+        "equal_variance", "bic" or "lingam"; "pc" if there are not more rows than
+        columns.
     found : FoundGraph
     """
     d, features = len(moments.mean), _features(moments, options)
@@ -204,11 +214,11 @@ def choose(moments, **options):
         # likelihoods of so few rows favour noise; tests of single edges do not
         return "pc", search("pc", moments, **options)
     penalty = edge_penalty(moments.n_rows, d, features.n_features)
-
+    other = "bic" if options.get("order") is None else "lingam"
     one = search("equal_variance", moments, **options)
     # privacy noise leaves few effective rows, which tell variances apart too late
     if _noise_ratio(moments, one.adjacency) > MAX_NOISE_RATIO:
-        return "bic", search("bic", moments, **options)
+        return other, search(other, moments, **options)
     # a sum of residual variances is d times the one that all share
     gain = 0.5 * features.n_rows * d * np.log(d)
     cost = 0.5 * (d - 1) * np.log(max(moments.n_rows, 2.0))
@@ -221,7 +231,7 @@ def choose(moments, **options):
     found = search("bic", moments, **options)
     if graph_score(features, found.adjacency, **each) <= bar:
         return "equal_variance", one
-    return "bic", found
+    return other, found if other == "bic" else search(other, moments, **options)
 
 
 def ges(covariance, n_rows, *, penalty):
@@ -271,26 +281,9 @@ def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
     JMLR 2014.
     """
     d = len(covariance)
-    adjacent = ~np.eye(d, dtype=bool)
-    separators = {}
-    scale = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(scale, scale)
-    size = 0
-    while size <= (d - 2 if max_condition is None else max_condition):
-        if n_rows - size - 3 <= 0 or adjacent.sum(axis=0).max() <= size:
-            break
-        before = adjacent.copy()
-        for x, y in np.argwhere(np.triu(adjacent)).tolist():
-            for given in chain(
-                combinations([v for v in np.flatnonzero(before[x]) if v != y], size),
-                combinations([v for v in np.flatnonzero(before[y]) if v != x], size),
-            ):
-                p = _fisher_z(correlation, x, y, list(given), n_rows)
-                if p > significance:
-                    adjacent[x, y] = adjacent[y, x] = False
-                    separators[x, y] = set(given)
-                    break
-        size += 1
+    most = d - 2 if max_condition is None else max_condition
+    test = fisher_z(covariance, n_rows, significance)
+    adjacent, separators = find_skeleton(test, d, most)
     pdag = adjacent.copy()
     for (x, y), given in separators.items():
         for middle in np.flatnonzero(adjacent[x] & adjacent[y]):
@@ -300,33 +293,53 @@ def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
     return apply_meek_rules(pdag)
 
 
-def _fisher_z(correlation, x, y, given, n_rows):
-    """Two-sided p value of no partial correlation."""
-    index = [x, y, *given]
-    precision = np.linalg.pinv(correlation[np.ix_(index, index)], hermitian=True)
-    partial = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
-    z = np.arctanh(np.clip(partial, -1.0 + 1e-12, 1.0 - 1e-12))
-    return 2.0 * ndtr(-abs(z) * np.sqrt(n_rows - len(given) - 3))
+def fisher_z(covariance, n_rows, significance):
+    """Return Fisher's test of no partial correlation, as PC and FCI take it.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+    n_rows : float
+    significance : float
+        Level, up to which p values speak against independence.
+
+    Returns
+    -------
+    independent : callable
+        From two variables, and a tuple of those that are given, to a bool.
+    """
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale)
+
+    def independent(x, y, given):
+        index = [x, y, *given]
+        precision = np.linalg.pinv(correlation[np.ix_(index, index)], hermitian=True)
+        partial = -precision[0, 1] / np.sqrt(precision[0, 0] * precision[1, 1])
+        z = np.arctanh(np.clip(partial, -1.0 + 1e-12, 1.0 - 1e-12))
+        # too few rows for a test say nothing against independence
+        p = 2.0 * ndtr(-abs(z) * np.sqrt(max(n_rows - len(given) - 3, 0.0)))
+        return bool(p > significance)
+
+    return independent
 
 
-def exact_graph(covariance, n_rows, *, penalty):
-    """Find a graph with the highest penalised Gaussian likelihood.
+def exact_graph(scores, n_variables):
+    """Find a graph with the highest sum of scores of its families.
 
     By dynamic programming over subsets of the variables. A subset is an integer, whose
     bit `v` says whether variable `v` is in it.
 
     Parameters
     ----------
-    covariance : ndarray of shape (d, d)
-        Of at most 20 variables.
-    n_rows : float
-        Rows behind it.
-    penalty : float
-        Cost of an edge; ``log(n) / 2`` is BIC.
+    scores : callable
+        From a child to the scores of all subsets as its parents, an ndarray of shape
+        (2**n_variables,); -inf where the child is one of them.
+    n_variables : int
+        At most 20.
 
     Returns
     -------
-    adjacency : ndarray of bool of shape (d, d)
+    adjacency : ndarray of bool of shape (n_variables, n_variables)
         One of the graphs that share the highest score.
     score : float
 
@@ -336,17 +349,9 @@ def exact_graph(covariance, n_rows, *, penalty):
     Silander, Myllymäki. A simple approach for finding the globally optimal Bayesian
     network structure. UAI 2006.
     """
-    d = len(covariance)
-    volumes = log_determinants(covariance)
+    d = n_variables
     subsets = np.arange(2**d)
-    sizes = np.bitwise_count(subsets).astype(np.int64)
-
-    def scores(child):
-        """Scores of a child with the parents of each subset; -inf if it is in it."""
-        with_child = subsets | 1 << child
-        found = -0.5 * n_rows * (volumes[with_child] - volumes) - penalty * sizes
-        return np.where(with_child == subsets, -np.inf, found)
-
+    sizes = np.bitwise_count(subsets)
     # of all subsets of the candidates, the best parents
     best = np.array([_highest_within(scores(child)) for child in range(d)])
     # a graph of some variables has a sink: its parents are among the others
@@ -367,6 +372,33 @@ def exact_graph(covariance, n_rows, *, penalty):
         within = np.where(subsets & ~left == 0, scores(child), -np.inf)
         graph[:, child] = int(within.argmax()) >> np.arange(d) & 1
     return graph, float(total[-1])
+
+
+def gaussian_scores(covariance, n_rows, *, penalty):
+    """Return the penalised Gaussian likelihoods of all families.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (d, d)
+    n_rows : float
+        Rows behind it.
+    penalty : float
+        Cost of an edge; ``log(n) / 2`` is BIC.
+
+    Returns
+    -------
+    scores : callable
+        As :func:`exact_graph` takes it.
+    """
+    volumes, subsets = log_determinants(covariance), np.arange(2 ** len(covariance))
+    costs = penalty * np.bitwise_count(subsets).astype(np.int64)
+
+    def scores(child):
+        with_child = subsets | 1 << child
+        found = -0.5 * n_rows * (volumes[with_child] - volumes) - costs
+        return np.where(with_child == subsets, -np.inf, found)
+
+    return scores
 
 
 def log_determinants(covariance):

@@ -20,10 +20,15 @@ from scipy.stats import chi2
 from skprivbn.federation import SAME_ROWS, Me, PartyRefusal, Sum, program
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.programs import MomentsTerms, moments
-from skprivbn.structure._search import LocalScores
+from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
+from skprivbn.structure.gaussian._search import exact_graph
 
 #: rows that a site needs for each number of its largest mechanism
 ROWS_PER_NUMBER = 3
+#: of a variable, so that there are few families to compare
+MAX_PARENTS = 3
+#: variables of which all graphs are compared
+MAX_EXACT = 14
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class SiteEffectsTerms(MomentsTerms):
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
 
-    max_parents: int = 3
+    max_parents: int = MAX_PARENTS
 
     def check(self) -> None:
         """Refuse families without a bound, and noise."""
@@ -134,21 +139,22 @@ class MechanismScores(LocalScores):
 
     Parameters
     ----------
-    covariance : ndarray of shape (n_variables, n_variables)
+    moments : Moments
         Of the rows of all sites.
     own : ndarray of shape (n_families,)
         Sums over sites of the log-likelihoods of their own mechanisms.
-    n_rows : float
-        Of all sites.
-    n_sites, max_parents : int
+    n_sites : int
+    max_parents : int, default=3
     """
 
-    def __init__(self, covariance, own, n_rows, n_sites, max_parents):
-        self.n_variables, self.max_parents = len(covariance), max_parents
-        self.n_rows, self.n_sites = n_rows, n_sites
-        scale = np.sqrt(np.diag(covariance))
-        known = families(len(covariance), max_parents)
-        common = log_likelihoods(covariance / np.outer(scale, scale), n_rows, known)
+    def __init__(self, moments, own, n_sites, max_parents=MAX_PARENTS):
+        scale = np.sqrt(np.diag(moments.covariance))
+        correlation = moments.covariance / np.outer(scale, scale)
+        self.n_variables = len(correlation)
+        self.n_rows, self.n_sites = moments.n_rows, n_sites
+        known = families(self.n_variables, max_parents)
+        self.max_parents = len(known) - 1
+        common = log_likelihoods(correlation, self.n_rows, known)
         names = [tuple(family) for of_size in known for family in of_size.tolist()]
         self._known = dict(zip(names, zip(common.tolist(), own.tolist())))
 
@@ -163,6 +169,30 @@ class MechanismScores(LocalScores):
         if len(parents) > self.max_parents:
             return -np.inf
         return max(self._both(child, parents))
+
+    def fits(self, child, parents):
+        """Tell which further parents leave a family that was compared."""
+        return np.full(self.n_variables, len(parents) < self.max_parents)
+
+    def best_graph(self):
+        """Return the graph with the highest score; of many variables, a high one.
+
+        Returns
+        -------
+        adjacency : ndarray of bool of shape (n_variables, n_variables)
+        """
+        if self.n_variables <= MAX_EXACT:
+            return exact_graph(self._of_subsets, self.n_variables)[0]
+        rules = EdgeRules.free(self.n_variables, self.max_parents)
+        return complete(climbing(self, rules=rules, tabu_length=self.n_variables))[0]
+
+    def _of_subsets(self, child):
+        found = np.full(2**self.n_variables, -np.inf)
+        for node, *parents in self._known:
+            if node == child:
+                subset = sum(1 << parent for parent in parents)
+                found[subset] = self.score(child, parents)
+        return found
 
     def changes(self, adjacency):
         """Tell which mechanisms differ between sites.

@@ -98,7 +98,11 @@ def test_parameters_are_least_squares_on_the_rows(linear):
         assert network.variances[j] == pytest.approx(np.mean(rest**2))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+#: those that do not need noise of another kind than normal
+OF_NORMAL_ROWS = sorted(SEARCHES.keys() - {"lingam"})
+
+
+@pytest.mark.parametrize("search", OF_NORMAL_ROWS)
 def test_every_search_finds_the_skeleton(linear, search):
     X, weights, party = linear
     model = FederatedGaussianBayesianNetwork(search).fit(X, party=party)
@@ -131,7 +135,7 @@ def test_auto_leaves_equal_variances_where_they_do_not_hold():
     rows = np.random.RandomState(0).permutation(853)[:512]
     party = np.arange(512) % 8
     auto = FederatedGaussianBayesianNetwork().fit(X[rows], party=party)
-    assert auto.method_ == "bic"
+    assert auto.method_ == "lingam"  # concentrations are skewed
     equal = FederatedGaussianBayesianNetwork("equal_variance")
     with pytest.warns(UserWarning, match="comparable units"):
         equal.fit(X[rows], party=party)
@@ -149,7 +153,7 @@ def test_parties_that_differ_in_level_and_noise():
         N = rng.normal(size=(2000, 3)) * noise + rng.normal(0, 30, size=3)
         blocks[name] = N @ np.linalg.inv(np.eye(3) - weights)
     partition = HorizontalPartition(blocks)
-    within = FederatedGaussianBayesianNetwork(centre="party").fit(partition)
+    within = FederatedGaussianBayesianNetwork(site_effects="levels").fit(partition)
     np.testing.assert_array_equal(within.adjacency_matrix_, weights != 0)
     np.testing.assert_allclose(within.weights_, weights, atol=0.05)
     pooled = FederatedGaussianBayesianNetwork().fit(partition)
@@ -216,7 +220,7 @@ def test_climbing_on_a_score_without_units_is_not_stuck_on_standardised_columns(
     assert score("bic") >= score("ges") - 1e-6 > score("golem")
 
 
-@pytest.mark.parametrize("method", SEARCHES)
+@pytest.mark.parametrize("method", OF_NORMAL_ROWS)
 def test_searches_survive_moments_that_are_nothing_but_noise(method):
     """Even if more variances come out negative than positive."""
     d, rng = 4, np.random.default_rng(0)

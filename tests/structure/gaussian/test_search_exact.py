@@ -11,8 +11,18 @@ from skprivbn.structure.gaussian._scores import (
     edge_penalty,
     graph_score,
 )
-from skprivbn.structure.gaussian._search import exact_graph, log_determinants
+from skprivbn.structure.gaussian._search import (
+    exact_graph,
+    gaussian_scores,
+    log_determinants,
+)
 from tests.structure.gaussian.test_scores import all_dags, residual_variance
+
+
+def best(covariance, n_rows, penalty):
+    return exact_graph(
+        gaussian_scores(covariance, n_rows, penalty=penalty), len(covariance)
+    )
 
 
 def problem(n, d, seed):
@@ -40,7 +50,7 @@ def test_best_of_all_graphs(d, n_dags):
         options = {"equal_variances": False, "penalty": penalty}
         scores = [graph_score(moments, dag, **options) for dag in all_dags(d)]
         assert len(scores) == n_dags
-        graph, score = exact_graph(covariance, 40, penalty=penalty)
+        graph, score = best(covariance, 40, penalty)
         assert is_acyclic(graph)
         assert score == pytest.approx(max(scores), abs=1e-8)
         assert graph_score(moments, graph, **options) == pytest.approx(score)
@@ -70,7 +80,7 @@ def best_over_orders(X, penalty):
 def test_best_over_all_orders(d):
     X, _ = problem(50, d, d)
     penalty = edge_penalty(50, d)
-    _, score = exact_graph(np.cov(X.T, bias=True), 50, penalty=penalty)
+    _, score = best(np.cov(X.T, bias=True), 50, penalty)
     assert score == pytest.approx(best_over_orders(X, penalty), abs=1e-7)
 
 
@@ -79,7 +89,7 @@ def test_no_search_scores_higher():
         X, _ = problem(60, 9, seed)
         covariance, penalty = np.cov(X.T, bias=True), edge_penalty(60, 9)
         moments = FeatureMoments.linear(covariance, 60)
-        _, highest = exact_graph(covariance, 60, penalty=penalty)
+        _, highest = best(covariance, 60, penalty)
         for method in ("bic", "ges", "pc", "equal_variance"):
             learner = FederatedGaussianBayesianNetwork(method, backend="masking")
             graph = learner.fit(X, party=np.arange(60) % 3).adjacency_matrix_
@@ -101,7 +111,7 @@ def test_the_class_of_many_rows_whatever_the_units():
 def test_columns_that_are_sums_of_others():
     X = make_linear_sem(50, 3, random_state=0)[0]
     X = np.column_stack([X, X[:, 0] + X[:, 1]])
-    graph, score = exact_graph(np.cov(X.T, bias=True), 50, penalty=2.0)
+    graph, score = best(np.cov(X.T, bias=True), 50, 2.0)
     assert is_acyclic(graph)
     assert np.isfinite(score)
 

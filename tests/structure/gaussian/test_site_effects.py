@@ -1,0 +1,101 @@
+"""Sites whose mechanisms differ."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from skprivbn.metrics import skeleton_f1
+from skprivbn.partition import HorizontalPartition
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+
+
+def differing_sites(seed, d=6, n_sites=10, n_rows=100, share=0.5):
+    """Linear mechanisms, some of which are drawn anew for every site."""
+    rng = np.random.default_rng(seed)
+    order, graph = rng.permutation(d), np.zeros((d, d), dtype=bool)
+    for i, j in combinations(range(d), 2):
+        graph[order[i], order[j]] = rng.random() < 2 / (d - 1)
+
+    def draw():
+        return graph * rng.uniform(0.5, 2.0, (d, d)) * rng.choice([-1, 1], (d, d))
+
+    weights, changes, rows = draw(), rng.random(d) < share, {}
+    for k in range(n_sites):
+        own = np.where(changes, draw(), weights)
+        scale = np.where(changes, np.sqrt(rng.uniform(1, 3, d)), 1.0)
+        X = np.zeros((n_rows, d))
+        for j in order:
+            X[:, j] = X @ own[:, j] + scale[j] * rng.normal(size=n_rows)
+        rows[f"site {k}"] = X
+    return rows, graph, changes
+
+
+def fit(rows, **options):
+    model = FederatedGaussianBayesianNetwork(**options)
+    return model.fit(HorizontalPartition(rows))
+
+
+def test_mechanisms_that_differ_are_found():
+    alike, own, found = [], [], []
+    for seed in range(5):
+        rows, graph, changes = differing_sites(seed)
+        model = fit(rows, site_effects="mechanisms")
+        own.append(skeleton_f1(graph, model.adjacency_matrix_))
+        alike.append(skeleton_f1(graph, fit(rows).adjacency_matrix_))
+        found.append(np.mean(model.changing_mechanisms_ == changes))
+    assert np.mean(own) >= 0.95 > np.mean(alike)
+    assert np.mean(found) >= 0.8
+
+
+def test_sites_that_do_not_differ_have_one_mechanism():
+    rows, graph, _ = differing_sites(3, share=0.0)
+    model = fit(rows, site_effects="mechanisms")
+    assert skeleton_f1(graph, model.adjacency_matrix_) >= 0.9
+    assert not model.changing_mechanisms_.any()
+    assert model.change_pvalues_.min() > 1e-4
+
+
+def test_p_values_are_those_of_regressions_at_each_site():
+    rows, _, _ = differing_sites(0, d=4, n_sites=4)
+    model = fit(rows, site_effects="mechanisms")
+    for child in range(4):
+        parents = np.flatnonzero(model.adjacency_matrix_[:, child])
+
+        def log_likelihood(X, child=child, parents=parents):
+            A = np.column_stack([np.ones(len(X)), X[:, parents]])
+            rest = X[:, child] - A @ np.linalg.lstsq(A, X[:, child], rcond=None)[0]
+            return -len(X) / 2 * np.log(np.mean(rest**2))
+
+        gain = sum(map(log_likelihood, rows.values()))
+        gain -= log_likelihood(np.vstack(list(rows.values())))
+        p = chi2.sf(2 * gain, 3 * (len(parents) + 2))
+        assert model.change_pvalues_[child] == pytest.approx(p, rel=1e-6, abs=1e-300)
+
+
+def test_the_direction_in_which_fewer_mechanisms_differ_is_chosen():
+    rng = np.random.default_rng(0)
+    rows = {}
+    for k in range(8):  # only the cause has another spread at each site
+        cause = rng.normal(scale=1 + k, size=200)
+        rows[f"site {k}"] = np.column_stack([cause + rng.normal(size=200), cause])
+    model = fit(rows, site_effects="mechanisms")
+    assert model.adjacency_matrix_.tolist() == [[False, False], [True, False]]
+    assert model.changing_mechanisms_.tolist() == [False, True]
+
+
+def test_many_columns_are_searched_by_climbing():
+    rows, graph, _ = differing_sites(1, d=16, n_sites=4, n_rows=200)
+    model = fit(rows, site_effects="mechanisms")
+    assert skeleton_f1(graph, model.adjacency_matrix_) >= 0.8
+
+
+def test_what_is_not_available_is_said():
+    rows, _, _ = differing_sites(0, d=3, n_sites=3, n_rows=40)
+    with pytest.raises(ValueError, match="method='auto'"):
+        fit(rows, method="pc", site_effects="mechanisms")
+    with pytest.raises(ValueError, match="not available with epsilon"):
+        fit(rows, site_effects="levels", epsilon=1.0, bounds=(-5, 5))
+    with pytest.raises(TypeError, match="site_effects='levels'"):
+        FederatedGaussianBayesianNetwork(centre="party")
