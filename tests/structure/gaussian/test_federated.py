@@ -82,7 +82,7 @@ def test_any_number_of_parties_gives_the_same_model(linear, backend):
         one.network_.variances, many.network_.variances, atol=1e-9
     )
     facts = many.ledger_.facts()
-    assert len({fact.what for fact in facts if fact.who == "all parties"}) == 2
+    assert len({fact.what for fact in facts if fact.who == "all parties"}) == 3
 
 
 def test_parameters_are_least_squares_on_the_rows(linear):
