@@ -69,8 +69,7 @@ from skprivbn.structure.gaussian._site_effects import (
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
-from skprivbn.utils._renamed import RenamedParameters
-from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._sklearn import Interval, RenamedParameters, StrOptions
 from skprivbn.utils._typing import RandomStateLike
 
 #: fitted attributes that not every fit has

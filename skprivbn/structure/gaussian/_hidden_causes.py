@@ -10,6 +10,7 @@ from skprivbn.crypto import AdditiveBackend
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
 from skprivbn.programs._moments import read_moments
+from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._fci import fci
 from skprivbn.structure._learnt import refuse_constant, warn_if_few_rows
 from skprivbn.structure.gaussian._program import (
@@ -68,6 +69,8 @@ class FederatedFCI(PrivateEstimator):
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
         What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -150,6 +153,7 @@ class FederatedFCI(PrivateEstimator):
             warn_if_few_rows(moments.n_rows, len(moments.mean))
         else:
             moments = read_noisy(found, terms, partition.n_parties)
+            report_moments(self, moments, terms, partition.n_parties)
         n_rows, d = effective_rows(moments), len(moments.mean)
         test = fisher_z(moments.covariance, n_rows, self.significance)
         marks = fci(test, d, self.max_condition)
