@@ -104,6 +104,7 @@ OTHER_TYPES = {
     "n_samples_": "an estimate under noise",
     "network_": "networks of different kinds",
     "strategy": "as in scikit-learn: of an imputer; of votes, the word of the paper",
+    "site_effects": "tests of independence know levels only",
 }
 
 

@@ -1,6 +1,6 @@
 """Partial ancestral graphs: what is known of causes where some may be hidden."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -83,12 +83,12 @@ class PartialAncestralGraph:
             found.append((self.nodes[i], between, self.nodes[j]))
         return found
 
-    def causes(self, node) -> list:
+    def causes(self, node: Hashable) -> list:
         """Return the nodes that are certainly causes of a node, by one edge.
 
         Parameters
         ----------
-        node : node
+        node : hashable
 
         Returns
         -------
