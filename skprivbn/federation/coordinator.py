@@ -490,12 +490,13 @@ class InProcessFederation(Coordinator):
         **options: Any,
     ) -> None:
         super().__init__(blocks, program, terms, backend, **options)
+        kind: Any = type(self.backend)
         self._runners = {
             name: Runner(
                 name,
                 block,
                 lambda path: program,
-                lambda name: type(self.backend)(),
+                lambda name: kind(),
                 replace(policy, is_simulated=True),
                 debug=debug,
             )

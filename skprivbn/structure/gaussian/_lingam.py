@@ -13,15 +13,18 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import lars_path_gram
 
-from skprivbn.federation import SAME_ROWS, Sum
+from skprivbn.federation import Sum
 from skprivbn.federation._rows import sum_over_rows
+from skprivbn.federation.program import RowWeights
 
 # Constants of the maximum entropy approximation (Hyvarinen, 1998)
 _K1, _K2, _GAMMA = 79.047, 7.4129, 0.37457
+#: numbers that are worked on at a time
+_CHUNK = 1 << 18
 
 
 def causal_order(
-    rows: Any, mean: np.ndarray, covariance: np.ndarray
+    rows: Any, n_rows: float, mean: np.ndarray, covariance: np.ndarray
 ) -> Generator[Any, Any, np.ndarray]:
     """Find an order in which causes come first: a part of programs, one sum a column.
 
@@ -29,6 +32,8 @@ def causal_order(
     ----------
     rows : ndarray of shape (n_rows, n_features) or RowSource
         A party's own.
+    n_rows : float
+        Of all parties.
     mean : ndarray of shape (n_features,)
     covariance : ndarray of shape (n_features, n_features)
         Of the rows of all parties.
@@ -52,15 +57,12 @@ def causal_order(
     while len(left) > 1:
         scale = np.sqrt(np.diag(covariance)[left])
         correlation = covariance[np.ix_(left, left)] / np.outer(scale, scale)
-
-        measure = partial(
-            _sums_of_functions, mean, mixing[:, left] / scale, correlation
-        )
-        own = sum_over_rows(rows, measure)
+        functions = partial(_functions, mean, mixing[:, left] / scale, correlation)
+        own, *weights = sum_over_rows(rows, partial(_add, functions))
         what = "sums of two functions of columns and residuals"
-        total = yield Sum(own, what, SAME_ROWS)
-        *functions, n = np.split(total, [len(left) ** 2, 2 * len(left) ** 2])
-        first = left[_most_exogenous(np.array(functions) / n)]
+        total = yield Sum(own, what, RowWeights(*weights))
+        means = (total / n_rows).reshape(2, len(left), len(left))
+        first = left[_most_exogenous(means)]
         order.append(first)
         left.remove(first)
         effects = covariance[first] / covariance[first, first]
@@ -70,21 +72,45 @@ def causal_order(
     return np.array(order + left)
 
 
-def _sums_of_functions(mean, mixing, correlation, rows):
-    """Return the sums of both functions over rows, and the number of rows.
+def _functions(mean, mixing, correlation, rows):
+    """Return both functions of columns and of what is left of them, row by row.
 
     Of combinations of columns, which have variances of one and these correlations.
-    Entry (i, j) is of what column j leaves of column i, standardised; (i, i) of column
+    Number (i, j) is of what column j leaves of column i, standardised; (i, i) of column
     i itself.
     """
     columns, d = (rows - mean) @ mixing, len(correlation)
-    sums = np.zeros((2, d, d))
-    for j in range(d):
-        slope = np.where(np.arange(d) == j, 0.0, correlation[:, j])
-        left = columns - columns[:, [j]] * slope
-        left /= np.sqrt(np.maximum(1.0 - slope**2, np.finfo(float).tiny))
-        sums[:, :, j] = np.sum(_both(left), axis=1)
-    return np.append(sums, len(columns))
+    slopes = correlation - np.diag(np.diag(correlation))
+    left = columns[:, :, np.newaxis] - columns[:, np.newaxis, :] * slopes
+    left /= np.sqrt(np.maximum(1.0 - slopes**2, np.finfo(float).tiny))
+    return shapes(left.reshape(len(rows), d * d))
+
+
+def _add(functions, rows):
+    """Return sums of functions, of their sizes and of their squares, in pieces."""
+    size = max(_CHUNK // rows.shape[1] ** 2, 1)
+    pieces = (functions(rows[k : k + size]) for k in range(0, max(len(rows), 1), size))
+    return sum(
+        np.stack([f.sum(axis=0), np.abs(f).sum(axis=0), np.einsum("ij,ij->j", f, f)])
+        for f in pieces
+    )
+
+
+def shapes(Z: np.ndarray) -> np.ndarray:
+    """Return both functions of each standardised column, row by row.
+
+    Of rows far out they grow no faster than the rows themselves: a sum of fourth powers
+    would be that of one outlier.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n_rows, n_features)
+
+    Returns
+    -------
+    functions : ndarray of shape (n_rows, 2 * n_features)
+    """
+    return np.hstack(_both(Z))
 
 
 def _both(z):
@@ -96,8 +122,7 @@ def _both(z):
 
 def _most_exogenous(means):
     """Return the column that is most likely no effect of another."""
-    log_cosh, odd = means.reshape(2, *2 * [round(np.sqrt(means[0].size))])
-    entropy = -_negentropy(log_cosh, odd)
+    entropy = -_negentropy(*means)
     # entropies of j and of what j leaves of i, against the other way round
     own, of_residuals = np.diag(entropy), entropy - np.diag(np.diag(entropy))
     gain = (own + of_residuals) - (own + of_residuals).T
@@ -158,27 +183,6 @@ def _adaptive_lasso(gram, products, n_rows):
     return path[:, np.argmin(bic)]
 
 
-def shape_sums(rows: Any, mean: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the sums of both functions of each standardised column.
-
-    Of rows far out they grow no faster than the rows themselves: a sum of fourth powers
-    would be that of one outlier.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_features) or RowSource
-    mean, scale : ndarray of shape (n_features,)
-
-    Returns
-    -------
-    sums : ndarray of shape (2 * n_features,)
-    """
-    return sum_over_rows(
-        rows,
-        lambda X: np.concatenate([f.sum(axis=0) for f in _both((X - mean) / scale)]),
-    )
-
-
 def normality(total: np.ndarray, n_rows: float) -> np.ndarray:
     """Return the p values of a test that columns are normal.
 
@@ -187,7 +191,7 @@ def normality(total: np.ndarray, n_rows: float) -> np.ndarray:
     Parameters
     ----------
     total : ndarray of shape (2 * n_features,)
-        Of :func:`shape_sums`, over all parties.
+        Sums of :func:`shapes` over the rows of all parties.
     n_rows : float
 
     Returns

@@ -24,7 +24,7 @@ from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
-from skprivbn.structure.gaussian._lingam import causal_order, normality, shape_sums
+from skprivbn.structure.gaussian._lingam import causal_order, normality, shapes
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,
     edge_penalty,
@@ -90,13 +90,17 @@ def _find_order(me, found):
     """Test whether columns are normal; if most are not, order them."""
     n, mean, covariance = found["n_rows"][0], found["mean"], found["covariance"]
     rows, scale = me.numbers(), np.sqrt(np.diag(covariance))
-    own = shape_sums(rows, mean, scale)
-    total = yield Sum(own, "sums of two functions of each column", SAME_ROWS)
+    own = sum_over_rows(rows, lambda X: shapes((X - mean) / scale).sum(axis=0))
+
+    def weigh():
+        return weigh_rows(rows, lambda X: shapes((X - mean) / scale))
+
+    total = yield Sum(own, "sums of two functions of each column", weigh)
     normal = normality(total, n)
     learnt = {"normality": normal}
     few_normal = np.sum(normal > NOT_NORMAL) <= len(normal) / 4
     if me.terms.order == "always" or few_normal:
-        learnt["order"] = yield from causal_order(rows, mean, covariance)
+        learnt["order"] = yield from causal_order(rows, n, mean, covariance)
     return learnt
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import chi2
 
-from skprivbn.federation import SAME_ROWS, Me, PartyRefusal, Sum, program
+from skprivbn.federation import ALL_ROWS, Me, PartyRefusal, Sum, program
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.programs import MomentsTerms, moments
 from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
@@ -69,7 +69,7 @@ def site_mechanisms(me: Me) -> Generator[Any, Any, dict]:
     own_mean = sum_over_rows(rows, lambda X: X.sum(axis=0)) / n_rows
     about = sum_over_rows(rows, lambda X: _products((X - own_mean) / scale)) / n_rows
     own = log_likelihoods(about, n_rows, families(d, most))
-    total = yield Sum(own, "log-likelihoods of mechanisms at each site", SAME_ROWS)
+    total = yield Sum(own, "log-likelihoods of mechanisms at each site", ALL_ROWS)
     return found | {"own": total, "mean": mean}
 
 
