@@ -108,9 +108,9 @@ def test_terms_travel():
 
 def test_missing_entries_and_unknown_labels_are_refused():
     rows = {"n": {"X": np.array([[0.0, np.nan, 1.0]])}, "s": {"X": np.zeros((1, 3))}}
-    for value in (np.nan, 7.0):
+    for value, words in ((np.nan, "entries are missing"), (7.0, "do not fit")):
         rows["n"]["X"][0, 1] = value
-        with pytest.raises(PartyError, match="do not fit"):
+        with pytest.raises(PartyError, match=words):
             run(rows, terms_for(NAMES, STATES))
 
 
