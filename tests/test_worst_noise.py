@@ -89,10 +89,18 @@ def check(model, X, *methods, **fit_params):
         assert_finite(getattr(model, name)(X), name)
 
 
+#: of moments alone
+WITH_NOISE = sorted(SEARCHES.keys() - {"lingam"})
+
+
 @pytest.mark.usefixtures("worst_noise")
 @pytest.mark.parametrize(
     "search, epsilon, delta",
-    [*((search, 1e-3, 0.0) for search in SEARCHES), ("bic", 1e-7, 0), ("pc", 0.1, 0.1)],
+    [
+        *((search, 1e-3, 0.0) for search in WITH_NOISE),
+        ("bic", 1e-7, 0),
+        ("pc", 0.1, 0.1),
+    ],
 )
 def test_gaussian_networks(search, epsilon, delta):
     model = FederatedGaussianBayesianNetwork(

@@ -1,9 +1,10 @@
 """Partial ancestral graphs: what is known of causes where some may be hidden."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 #: marks at the ends of edges: nobody knows; not a cause of the other; a cause of it
 CIRCLE, ARROW, TAIL = 1, 2, 3
@@ -12,6 +13,7 @@ _LEFT = {CIRCLE: "o", ARROW: "<", TAIL: "-"}
 _RIGHT = {CIRCLE: "o", ARROW: ">", TAIL: "-"}
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class PartialAncestralGraph:
     """Edges whose ends are arrows, tails, or circles where both are possible.
 
@@ -26,11 +28,6 @@ class PartialAncestralGraph:
         (circle), 2 (arrow) or 3 (tail).
     nodes : sequence of str, default=None
         Names; by default positions.
-
-    Attributes
-    ----------
-    marks : ndarray of int of shape (n_nodes, n_nodes)
-    nodes : tuple
 
     See Also
     --------
@@ -48,8 +45,11 @@ class PartialAncestralGraph:
     ['b']
     """
 
-    def __init__(self, marks: ArrayLike, nodes: Sequence | None = None) -> None:
-        marks = np.asarray(marks)
+    marks: Any
+    nodes: Any = None
+
+    def __post_init__(self) -> None:
+        marks = np.asarray(self.marks)
         if marks.ndim != 2 or marks.shape[0] != marks.shape[1]:
             raise ValueError(f"marks must be a square matrix, got shape {marks.shape}")
         if not np.isin(marks, (0, CIRCLE, ARROW, TAIL)).all() or np.any(
@@ -61,10 +61,11 @@ class PartialAncestralGraph:
             )
         if np.any(np.diag(marks)):
             raise ValueError("a node must not have an edge to itself")
-        self.marks = marks.astype(np.int64)
-        self.nodes = tuple(range(len(marks)) if nodes is None else nodes)
-        if len(self.nodes) != len(marks):
-            raise ValueError(f"got {len(self.nodes)} nodes for {len(marks)} of marks")
+        nodes = tuple(range(len(marks)) if self.nodes is None else self.nodes)
+        if len(nodes) != len(marks):
+            raise ValueError(f"got {len(nodes)} nodes for {len(marks)} of marks")
+        object.__setattr__(self, "marks", marks.astype(np.int64))
+        object.__setattr__(self, "nodes", nodes)
 
     def edges(self) -> list[tuple]:
         """Return the edges, each as two nodes and what is between them.

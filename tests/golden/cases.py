@@ -208,6 +208,9 @@ def add_graphs_from_rows():
     gaussian("default", method="auto")
     gaussian("default, other units", SEM_UNITS, method="auto")
 
+    add("structure", "FederatedFCI", "default", SEM, ())
+    gaussian("lingam", method="lingam")
+    gaussian("mechanisms", site_effects="mechanisms", method="auto")
     gaussian("sigmoids", basis="sigmoid")
     gaussian("polynomials", basis="polynomial")
     gaussian("centred parties", site_effects="levels")

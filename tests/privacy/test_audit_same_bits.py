@@ -31,6 +31,7 @@ from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import apply_step
 from skprivbn.structure import (
     FederatedBayesianNetwork,
+    FederatedFCI,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
     PrivateK2StructureLearner,
@@ -64,6 +65,7 @@ OF_NUMBERS = {
     "FederatedGaussianBayesianNetwork": FederatedGaussianBayesianNetwork(
         "bic", **NOISE
     ),
+    "FederatedFCI": FederatedFCI(**NOISE),
     "FederatedNotearsADMM": FederatedNotearsADMM(max_iter=2, random_state=0, **NOISE),
     **{
         f"PPEMGaussianMixture, {kind}, {missing}": mixture(kind, missing=missing)

@@ -300,8 +300,6 @@ class FederatedGaussianBayesianNetwork(
 
     def _learn(self, partition):
         self._check_options()
-        for name in _OF_SOME_FITS:  # those of a fit before
-            vars(self).pop(name, None)
         options = {}
         if isinstance(partition, VerticalPartition | RemoteColumns):
             moments = self._column_moments(partition)
@@ -391,7 +389,7 @@ class FederatedGaussianBayesianNetwork(
             options["features"] = basis_features(covariance, moments.n_rows, scale)
             self.n_iter_ = 3
         if order != "none":
-            self.normality_pvalues_ = found["normality"]
+            options["normality"] = found["normality"]
             self.n_iter_ = 3
         if "order" in found:
             options["order"] = found["order"]
@@ -459,6 +457,8 @@ class FederatedGaussianBayesianNetwork(
         else:
             self.method_, found = self.method, search(self.method, moments, **options)
         self._keep_graph(moments, found)
+        if "normality" in options:
+            self.normality_pvalues_ = options["normality"]
         if self._assumes_equal_variances:
             if self.epsilon is None:  # noise tells variances apart
                 warn_if_standardised(np.diag(moments.covariance))
@@ -472,6 +472,8 @@ class FederatedGaussianBayesianNetwork(
             )
 
     def _keep_graph(self, moments, found):
+        for name in _OF_SOME_FITS:  # those of a fit before
+            vars(self).pop(name, None)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             nearest_covariance(moments.covariance),
