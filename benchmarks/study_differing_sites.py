@@ -7,14 +7,14 @@ Run with ``python benchmarks/study_differing_sites.py`` (a minute or two).
   Federated causal discovery from heterogeneous data, 2024). F1 of the skeleton and of
   directed edges, and the share of variables of which is known whether they change.
 - Shapes: ten variables, 1,000 rows of standardised columns. Structural Hamming
-  distances, beside those of the package `lingam` on pooled rows, if it is installed.
+  distances, beside those of the package `lingam` on pooled rows.
 """
 
 import argparse
-from importlib.util import find_spec
 
 import numpy as np
 from _record import record
+from lingam import DirectLiNGAM
 
 from skprivbn.datasets import make_linear_sem
 from skprivbn.metrics import skeleton_f1, structural_hamming_distance
@@ -87,10 +87,7 @@ def measure_shapes(noise, n_graphs):
         for method in ("auto", "bic", "lingam"):
             model = FederatedGaussianBayesianNetwork(method)
             found[method] = model.fit(X, party=np.arange(1000) % 4).adjacency_matrix_
-        if find_spec("lingam"):
-            from lingam import DirectLiNGAM
-
-            found["pooled lingam"] = DirectLiNGAM().fit(X).adjacency_matrix_.T != 0
+        found["pooled lingam"] = DirectLiNGAM().fit(X).adjacency_matrix_.T != 0
         for name, graph in found.items():
             distance = structural_hamming_distance(truth, graph)
             distances.setdefault(name, []).append(distance)
