@@ -11,7 +11,7 @@ from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.partition import VerticalPartition
 from skprivbn.programs import _columns as _scores
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._columns import FRACTION_BITS
+from skprivbn.structure.gaussian._columns import SCORE_FRACTION_BITS
 
 X, _ = make_linear_sem(500, 5, random_state=0)
 X = X * [1, 100, 0.01, 1, 1] + [0, 5, 7, -3, 1000]
@@ -41,7 +41,7 @@ def tolerance(learner, table):
     network = learner.network_
     rest = (table - network.mean) @ (np.eye(5) - network.weights)
     rest = np.abs(rest) / np.sqrt(network.variances)
-    rounding = 3 * 2.0 ** (-FRACTION_BITS - 1)
+    rounding = 3 * 2.0 ** (-SCORE_FRACTION_BITS - 1)
     return np.mean(np.sum(rest * rounding + rounding**2, axis=1))
 
 
@@ -150,7 +150,7 @@ def test_a_sum_that_the_ring_cannot_hold_is_refused(learner, monkeypatch, varian
     constant = 3 * len(X) * abs(np.log(2.0 * np.pi * variance))
     squares = 2 * np.sum(table[:, TWO["b"]] ** 2) / variance
     # two parties, of whom the second holds more; half a unit each
-    largest = 2 * max(constant, squares) * 4.0**FRACTION_BITS
+    largest = 2 * max(constant, squares) * 4.0**SCORE_FRACTION_BITS
     module = "skprivbn.structure.gaussian._columns"
     monkeypatch.setattr(f"{module}.MAX_SUM", 1.01 * largest)
     expected = model.network_.log_likelihood(table).mean()
