@@ -5,9 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from skprivbn.crypto.certificates import name_of
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._health import (
+    check_peers_of,
     look_at_certificate,
     look_at_kit,
     look_at_server,
@@ -27,10 +27,9 @@ from skprivbn.federation.flare._status import (
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._audit_words import format_record
-from skprivbn.federation.site._check import check_data, check_peers, check_state
+from skprivbn.federation.site._check import check_data, check_state
 from skprivbn.federation.site._draft import draft_site_file
 from skprivbn.federation.site._file import SiteFile
-from skprivbn.federation.site._site import server_names
 
 
 def main(arguments=None):
@@ -214,8 +213,11 @@ def _site_policy(kit, check_only):
         problems.append(certificate.words)
     if kind == "client":
         server = look_at_server(kit / "startup")
-        # which may be started later
-        print(server.words if server.is_well else f"note: {server.words}")
+        if server.name == "kit":
+            problems.append(server.words)
+        else:
+            # the server may be started later
+            print(server.words if server.is_well else f"note: {server.words}")
         problems += _check_site_file(kit)
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
@@ -226,13 +228,12 @@ def _site_policy(kit, check_only):
 
 def _check_site_file(kit):
     """Say what is wrong with a site file and the data that it names, locally."""
-    startup, contents = kit / "startup", {}
+    contents = {}
     try:
         site_file = SiteFile.load(kit / "local" / SITE_FILE)
     except PartitionError as error:
         return [str(error)]
-    name = name_of((startup / "client.crt").read_bytes())
-    problems = check_peers(site_file, name, server_names(startup))
+    problems = check_peers_of(kit, site_file)
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "

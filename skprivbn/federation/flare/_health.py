@@ -16,7 +16,6 @@ from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._check import check_peers, check_state
 from skprivbn.federation.site._file import SiteFile
-from skprivbn.federation.site._site import server_names
 
 #: days before a certificate ends at which to say so
 SOON = 30
@@ -86,15 +85,35 @@ def look_at_certificate(startup):
     path = next(iter(sorted(startup.glob("*.crt"))), None)
     if path is None:
         return _bad_certificate(f"{startup} has no certificate: have one issued")
-    content, now = path.read_bytes(), datetime.now(UTC)
-    try:
-        check_certificate(content, (startup / "rootCA.pem").read_bytes())
-        name = name_of(content)
-        start, end = validity(content)
-    except (OSError, ProtocolError) as error:
+    root = startup / "rootCA.pem"
+    if not root.exists():
         return _bad_certificate(
-            f"{path.name} and rootCA.pem do not belong together ({error}): one is "
-            "another project's"
+            f"{startup} has no rootCA.pem, by which others' certificates are checked: "
+            "copy it from the kit as it came"
+        )
+    key, now = path.with_suffix(".key"), datetime.now(UTC)
+    try:
+        for file in (root, path):
+            content = file.read_bytes()
+            name, (start, end) = name_of(content), validity(content)
+    except (OSError, ProtocolError):
+        return _bad_certificate(
+            f"{file.name} cannot be read as a certificate: copy it from the kit as it "
+            "came"
+        )
+    try:
+        check_certificate(content, root.read_bytes())
+    except ProtocolError:
+        return _bad_certificate(
+            f"{path.name} and rootCA.pem do not belong together: one is another "
+            "project's"
+        )
+    try:
+        _trust(root).load_cert_chain(path, key)
+    except OSError:
+        return _bad_certificate(
+            f"{key.name} is missing, damaged or not the key of {path.name}: copy both "
+            "from one kit"
         )
     wanted = _own_name(startup)
     if wanted not in (None, name):
@@ -113,6 +132,14 @@ def look_at_certificate(startup):
 
 def _bad_certificate(words):
     return Finding("certificate", False, words)
+
+
+def _trust(root):
+    """Return how to encrypt with whoever has a certificate that a root has issued."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # its name is the one in the kit
+    context.load_verify_locations(root)
+    return context
 
 
 def _own_name(startup):
@@ -162,20 +189,22 @@ def look_at_server(startup):
     Returns
     -------
     finding : Finding
+        Its name is "kit" if the kit does not say where the server is.
     """
     try:
-        server = json.loads((startup / "fed_client.json").read_text())["servers"][0]
-        host, _, port = server["service"]["target"].rpartition(":")
-        name, where = server["identity"], f"the server {host}:{port}"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # its name is the one in the kit
-        context.load_verify_locations(startup / "rootCA.pem")
+        (host, port, name), *_ = _read_servers(startup)
+    except PartitionError as error:
+        return Finding("kit", False, str(error))
+    where = f"the server {host}:{port}"
+    try:
+        context = _trust(startup / "rootCA.pem")
         context.load_cert_chain(startup / "client.crt", startup / "client.key")
-    except (KeyError, IndexError, OSError, ValueError) as error:
-        return Finding("server", False, f"the kit does not name a server: {error!r}")
+    except OSError:
+        words = f"{where} is not tried without certificates that can be used"
+        return Finding("server", False, words)
     try:
         with (
-            socket.create_connection((host, int(port)), PATIENCE) as plain,
+            socket.create_connection((host, port), PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname=name) as secure,
         ):
             subject = secure.getpeercert()["subject"]
@@ -198,13 +227,51 @@ def look_at_server(startup):
     return Finding("server", True, f"{where} takes connections with this certificate")
 
 
+def _read_servers(startup):
+    """Return host, port and name of the servers of a site's kit, one at least."""
+    path, servers = startup / "fed_client.json", []
+    try:
+        for server in json.loads(path.read_text())["servers"]:
+            host, _, port = server["service"]["target"].rpartition(":")
+            servers.append((host, int(port), server["identity"]))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        servers = []
+    if not servers:
+        raise PartitionError(
+            f"{path} does not say which server to connect to (its name as identity, "
+            "host:port as target of service): copy it from the kit as it came"
+        )
+    return servers
+
+
+def check_peers_of(kit, site_file):
+    """Say which peers of a site file cannot be, if the kit says who is who.
+
+    Parameters
+    ----------
+    kit : Path
+        Of a site.
+    site_file : SiteFile
+
+    Returns
+    -------
+    problems : list of str
+    """
+    startup = kit / "startup"
+    try:
+        name = name_of((startup / "client.crt").read_bytes())
+        servers = {server for _, _, server in _read_servers(startup)}
+    except (OSError, ProtocolError, PartitionError):
+        return []  # others look at certificates and servers
+    return check_peers(site_file, name, servers)
+
+
 def _look_at_site(kit):
     try:
         site_file = SiteFile.load(kit / "local" / SITE_FILE)
     except PartitionError as error:
         return [Finding("site file", False, str(error))]
-    name = name_of((kit / "startup" / "client.crt").read_bytes())
-    problems = check_peers(site_file, name, server_names(kit / "startup"))
+    problems = check_peers_of(kit, site_file)
     words = "; ".join(problems) or f"{len(site_file.datasets)} datasets"
     findings = [Finding("site file", not problems, words)]
     for dataset in site_file.datasets.values():

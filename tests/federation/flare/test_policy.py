@@ -11,7 +11,7 @@ from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._state import SiteState
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.site.loopback import Authority
+from tests.federation.site.loopback import SERVERS, Authority, pem
 
 RESOURCES = {
     "class_list_enforcement_mode": "enforce",
@@ -36,8 +36,7 @@ AUTHORIZATION = {
 def make_kit(folder, kind, resources):
     for name in ("startup", "local"):
         (folder / name).mkdir(parents=True)
-    servers = {"servers": [{"identity": "server.example.org"}]}
-    (folder / "startup" / f"fed_{kind}.json").write_text(json.dumps(servers))
+    (folder / "startup" / f"fed_{kind}.json").write_text(json.dumps(SERVERS))
     (folder / "local" / "resources.json.default").write_text(json.dumps(resources))
     path = folder / "local" / "authorization.json.default"
     path.write_text(json.dumps(AUTHORIZATION))
@@ -46,8 +45,11 @@ def make_kit(folder, kind, resources):
 
 
 def certify(folder, kind, days=300):
-    certificate, _ = Authority().issue(folder.name, days)
-    (folder / "startup" / f"{kind}.crt").write_bytes(certificate)
+    authority, startup = Authority(), folder / "startup"
+    certificate, key = authority.issue(folder.name, days)
+    (startup / f"{kind}.crt").write_bytes(certificate)
+    (startup / f"{kind}.key").write_bytes(key)
+    (startup / "rootCA.pem").write_bytes(pem(authority.certificate))
 
 
 @pytest.fixture
@@ -167,6 +169,90 @@ def test_certificates_that_end_are_noticed(kit, tmp_path, capsys, days):
     assert ("has expired on" in said.err) == (days < 0)
     assert main(["status", str(kit)]) == 0
     assert ("has expired on" in capsys.readouterr().out) == (days < 0)
+
+
+@pytest.fixture
+def healthy_kit(kit, tmp_path):
+    """A kit with policy, data and site file, of which nothing is wrong."""
+    write_policy(kit)
+    write_tables(tmp_path / "data", *make_rows())
+    text = site_files(path=tmp_path / "data")["north"]
+    (kit / "local" / SITE_FILE).write_text(text[: text.index("[datasets.broken]")])
+    assert main(["site-policy", "--check", str(kit)]) == 0
+    return kit
+
+
+def problem_of(kit, capsys):
+    """Return the one problem that the command sees; a monitor is told it, too."""
+    capsys.readouterr()
+    assert main(["site-policy", "--check", str(kit)]) == 1
+    (problem,) = capsys.readouterr().err.splitlines()
+    problem = problem.removeprefix("problem: ")
+    assert main(["health", str(kit)]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert problem in {each["words"] for each in findings if not each["is_well"]}
+    assert main(["status", str(kit)]) == 0
+    assert problem in capsys.readouterr().out
+    return problem
+
+
+def test_a_server_that_is_not_there_yet_is_no_problem(healthy_kit, capsys):
+    capsys.readouterr()
+    assert main(["site-policy", "--check", str(healthy_kit)]) == 0
+    assert "note: the server localhost:1 cannot be reached" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("rootCA.pem", None, "has no rootCA.pem, by which"),
+        ("rootCA.pem", "?", "rootCA.pem cannot be read as a certificate"),
+        ("client.crt", None, "has no certificate: have one issued"),
+        ("client.crt", "?", "client.crt cannot be read as a certificate"),
+        ("client.key", None, "client.key is missing"),
+        ("client.key", "?", "client.key is missing, damaged"),
+        ("fed_client.json", "{", "does not say which server"),
+        ("fed_client.json", "[]", "does not say which server"),
+        ("fed_client.json", '{"servers": []}', "does not say which server"),
+    ],
+)
+def test_the_damaged_file_of_a_kit_is_named(
+    healthy_kit, capsys, file, content, message
+):
+    path = healthy_kit / "startup" / file
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    problem = problem_of(healthy_kit, capsys)
+    assert message in problem
+    assert "Err" not in problem and "another project" not in problem
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"identity": "server.example.org"},
+        {"service": {"target": "localhost:1"}},
+        {"identity": "server.example.org", "service": {"target": "localhost"}},
+        {"identity": "server.example.org", "service": {"target": 8002}},
+        "localhost:1",
+    ],
+)
+def test_a_kit_that_names_no_server_is_noticed(healthy_kit, capsys, server):
+    path = healthy_kit / "startup" / "fed_client.json"
+    path.write_text(json.dumps({"servers": [server]}))
+    assert "does not say which server" in problem_of(healthy_kit, capsys)
+
+
+def test_files_of_two_kits_are_noticed(healthy_kit, capsys):
+    startup, other = healthy_kit / "startup", Authority()
+    certificate, key = other.issue("north", 300)
+    (startup / "client.key").write_bytes(key)
+    assert "or not the key of client.crt" in problem_of(healthy_kit, capsys)
+    (startup / "client.crt").write_bytes(certificate)
+    assert "one is another project's" in problem_of(healthy_kit, capsys)
+    (startup / "rootCA.pem").write_bytes(pem(other.certificate))
+    assert main(["site-policy", "--check", str(healthy_kit)]) == 0
 
 
 def test_a_budget_file_that_cannot_be_used_is_noticed(kit, tmp_path, capsys):

@@ -18,6 +18,8 @@ from skprivbn.federation.site._state import SiteState
 JOB = "job-1"
 #: name of the server, which relays
 SERVER = "server.example.org"
+#: as kits of sites name it; nobody listens there
+SERVERS = {"servers": [{"identity": SERVER, "service": {"target": "localhost:1"}}]}
 
 
 class Authority:
@@ -61,8 +63,7 @@ class Authority:
         (folder / "client.crt").write_bytes(certificate)
         (folder / "client.key").write_bytes(key)
         (folder / "rootCA.pem").write_bytes(pem(self.certificate))
-        servers = [{"identity": SERVER}]
-        (folder / "fed_client.json").write_text(json.dumps({"servers": servers}))
+        (folder / "fed_client.json").write_text(json.dumps(SERVERS))
         return folder
 
 
