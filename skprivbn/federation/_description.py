@@ -167,8 +167,10 @@ def description(me: Me) -> Generator[Any, Any, dict]:
             is_few = few.blocks.reshape(-1, len(numbers)).any(axis=0)
             found["quantiles"][np.array(places)[is_few]] = np.nan
             left = np.flatnonzero(~is_few)
-            rows = map_rows(rows, lambda rows, left=left: rows[:, left])
             numbers, places = [numbers[v] for v in left], [places[v] for v in left]
+            rows = map_rows(
+                rows, lambda rows, left=left: rows[:, left], list(map(str, numbers))
+            )
     return found
 
 

@@ -227,7 +227,7 @@ def count_values(rows: Any) -> np.ndarray:
     """
     found: list[set] = [set() for _ in range(rows.shape[1])]
     for block in row_blocks(rows):
-        for values, column in zip(found, block.T):
+        for values, column in zip(found, block.T, strict=True):
             # most columns of numbers have more values in the first rows
             for part in (column[:_FIRST], column[_FIRST:]):
                 if len(values) <= FEW_VALUES:

@@ -190,7 +190,7 @@ class RowWeights(NamedTuple):
         weights : RowWeights
         """
         weights = np.abs(np.asarray(weights, dtype=np.float64))
-        columns = weights.reshape(len(weights), -1) if weights.ndim < 2 else weights
+        columns = weights[:, np.newaxis] if weights.ndim < 2 else weights
         squares = np.einsum("ij,ij->j", columns, columns)
         return cls(columns.sum(axis=0), squares)
 

@@ -131,8 +131,11 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
         # All rows are counted, also those without an entry. What is expected in few
         # gaps, from two starts, tells of the rows that have them: these are, too.
         few = me.min_cell_count > 1
+        n_counted = X.shape[1] + (X.shape[1] if few else 1)
         counted = map_rows(
-            X, lambda X: np.column_stack([np.isnan(X) if few else np.ones(len(X)), X])
+            X,
+            lambda X: np.column_stack([np.isnan(X) if few else np.ones(len(X)), X]),
+            list(map(str, range(n_counted))),
         )
     try:
         found = yield from add_moments(

@@ -136,7 +136,7 @@ def test_a_feature_that_few_rows_have_is_not_averaged():
     partition = HorizontalPartition.from_rows(rows, np.arange(40) % 2)
     terms = MomentsTerms("none", gaps=True)
     with (
-        pytest.raises(PartyError, match="fewer rows than its minimum"),
+        pytest.raises(PartyError, match="about fewer rows of all sites"),
         partition.federate(moments, terms, "masking", min_rows=5) as federation,
     ):
         federation.run()
@@ -188,7 +188,7 @@ def test_weights_that_single_out_a_row_count_as_one_row():
     )
     terms = MomentsTerms("none", gaps=True, weighted=True)
     with (
-        pytest.raises(PartyError, match="fewer rows than its minimum"),
+        pytest.raises(PartyError, match="about fewer rows of all sites"),
         partition.federate(moments, terms, "masking", min_rows=5) as federation,
     ):
         federation.run()

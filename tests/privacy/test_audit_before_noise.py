@@ -41,6 +41,7 @@ from skprivbn.structure import (
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
 )
+from skprivbn.utils._linalg import multiply_rows
 from tests.privacy.attacks import field
 from tests.privacy.before_noise import exact_cost
 
@@ -211,8 +212,15 @@ def test_projections_beside_one_row_more(monkeypatch):
         assert cost == pytest.approx(1 + 2 * n_moved)
 
 
-def test_sites_project_rows_as_everybody_does():
-    """With noise, a site skips the rounding by all rows, and has each row's own bits.
+def rounded_by_all(rows, matrix):
+    """Return the twin's projection: to the digits that the largest row has left."""
+    made = multiply_rows(rows, matrix)
+    digit = np.spacing(np.abs(made).max())
+    return np.rint(made / digit) * digit
+
+
+def test_sites_project_rows_as_everybody_does(monkeypatch):
+    """Sites with noise, sites without and everybody else give rows their own bits.
 
     Rounding to the digit of the largest row would move all rows by one huge one.
     """
@@ -222,16 +230,18 @@ def test_sites_project_rows_as_everybody_does():
         expected = [step.transform(rows[[i]])[0] for i in range(len(rows))]
         beside = np.append(rows, np.full((1, 10), 1e6, rows.dtype), axis=0)
         for X in (rows, beside, np.asfortranarray(rows)):
-            at_site = site_block._transform(X, model, is_noisy=True)
-            assert np.array_equal(at_site[: len(rows)], expected)
+            for is_noisy in (True, False):
+                at_site = site_block._transform(X, model, is_noisy)
+                assert np.array_equal(at_site[: len(rows)], expected)
             assert np.array_equal(step.transform(X)[: len(rows)], expected)
     partition = HorizontalPartition({"a": WIDE[:1], "b": WIDE[1:]})
     blocks = step.transform(partition)._blocks
     here = np.concatenate([blocks[name]["X"] for name in "ab"])
     assert np.array_equal(here, step.transform(WIDE))
-    # the twin: as exact sites do it, one huge row moves all others
+    # the twin: one huge row moves all others
+    monkeypatch.setattr(_linear, "multiply_rows", rounded_by_all)
     beside = np.append(WIDE, np.full((1, 10), 1e6), axis=0)
-    made = [site_block._transform(X, model, is_noisy=False) for X in (WIDE, beside)]
+    made = [site_block._transform(X, model, is_noisy=True) for X in (WIDE, beside)]
     assert not np.array_equal(made[0], made[1][: len(WIDE)])
 
 

@@ -454,10 +454,16 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
         rows.federate(moments, terms, "masking").__enter__()
     scaler = FederatedStandardScaler(epsilon=0.1, delta=1e-6, bounds=(0, 1))
     scaler.fit(rows, individual="person")
-    # the twin: a site without the rule lets noise for rows pass as noise for persons
+    # the twin: a site without the rule lets noise for rows pass as noise for persons,
+    # if its account has not counted persons before
+    (tmp_path / "twin").mkdir()
+    write_tables(tmp_path / "twin", *data)
+    fresh = connect(make_sites(tmp_path / "twin", texts), "icu").rows(["ward"])
     with pytest.MonkeyPatch.context() as patched:
         patched.delitem(_rules.RULES, "persons_protected")
-        FederatedStandardScaler(**scaler.get_params()).fit(rows)
+        with pytest.raises(PartyError, match="budget"):
+            FederatedStandardScaler(**scaler.get_params()).fit(rows)
+        FederatedStandardScaler(**scaler.get_params()).fit(fresh)
     wrong = texts["north"].replace('individual = "person"', 'individual = "ward"')
     (tmp_path / "site.toml").write_text(wrong)
     with pytest.raises(PartitionError, match='declared as "key"'):

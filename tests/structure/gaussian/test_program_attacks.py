@@ -6,7 +6,6 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure.gaussian import _columns, _program
-from skprivbn.structure.gaussian._columns import ColumnMomentsTerms
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
 from skprivbn.structure.gaussian._scores import expand
 from tests.federation.site.loopback import open_sites
@@ -49,16 +48,17 @@ def count_values(rows, basis="polynomial"):
 
 
 def test_attack_powers_of_a_column_of_few_values(open_rows, monkeypatch):
-    stays = np.tile(1.0 + np.arange(N_ROWS) % 4, (3, 1))
-    stays[0, 0] = 6
+    stays = np.tile(np.array([1.0, 2, 4, 5])[np.arange(N_ROWS) % 4], (3, 1))
+    # in the middle: one of many stays would be most of a power, which the gate sees
+    stays[0, 0] = 3
     rows = open_rows(stays[:, :, None], "stays")
     assert code_of(count_values, rows) == "too-detailed"
-    # the twin: one has six stays
+    # the twin: one has three stays
     monkeypatch.setattr(_program, "check_few_values", lambda *arguments: None)
-    np.testing.assert_allclose(count_values(rows), [59, 60, 60, 60, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(count_values(rows), [59, 60, 1, 60, 60, 0], atol=1e-6)
 
 
-def open_columns(folder, clinic, lab):
+def open_columns(folder, clinic, lab, rules=""):
     """Let two sites have columns about persons, who are numbered."""
     tables = {"clinic": clinic, "lab": lab}
     kinds = {
@@ -70,7 +70,8 @@ def open_columns(folder, clinic, lab):
         name: [[f"p{row[0]:.0f}", *row[1:]] for row in rows]
         for name, rows in tables.items()
     }
-    sites = open_sites(folder, tables, kinds, ["FederatedGaussianBayesianNetwork"])
+    learner = ["FederatedGaussianBayesianNetwork"]
+    sites = open_sites(folder, tables, kinds, learner, rules)
     columns = [c for names in kinds.values() for c in names if c != "person"]
     return sites.columns(columns, key="person")
 
@@ -83,7 +84,7 @@ def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):
     lab = np.vstack([lab[persons % 3 > 0], lab[9]])
     columns = open_columns(tmp_path, clinic, lab)
     model = FederatedGaussianBayesianNetwork("bic")
-    assert code_of(model.fit, columns) == "too-detailed"
+    assert code_of(model.fit, columns) == "too-few-rows"
     # the twin: one of those whom the lab knows has what the clinic treats
     monkeypatch.setattr(_columns, "check_cells", lambda *arguments: None)
     model.fit(columns)
@@ -92,10 +93,20 @@ def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):
 
 def test_attack_more_moments_than_records(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    tables = [np.column_stack([np.arange(30), rng.normal(size=(30, 2))])] * 2
-    columns = open_columns(tmp_path, *tables)
+    tables = [np.column_stack([np.arange(32), rng.normal(size=(32, 2))])] * 2
     model = FederatedGaussianBayesianNetwork("bic")
-    assert code_of(model.fit, columns) == "too-detailed"
-    # the twin
-    monkeypatch.setattr(ColumnMomentsTerms, "n_parameters", lambda *arguments: 0)
-    assert model.fit(columns).n_features_in_ == 4
+    # two numbers of records, four means and a covariance of four columns
+    n_told = 2 + 4 + 16
+    columns = {}
+    for n_numbers in (n_told - 1, n_told):
+        folder = tmp_path / str(n_numbers)
+        folder.mkdir()
+        rule = f"max_exact_numbers = {n_numbers / 32}"
+        columns[n_numbers] = open_columns(folder, *tables, rule)
+    assert code_of(model.fit, columns[n_told - 1]) == "budget-exceeded"
+    assert model.fit(columns[n_told]).n_features_in_ == 4
+    # over the life of the data, not for each fit
+    assert code_of(model.fit, columns[n_told]) == "budget-exceeded"
+    # the twin: a site that does not count
+    monkeypatch.setattr("skprivbn.federation.runner.count_numbers", lambda result: 0)
+    assert model.fit(columns[n_told - 1]).n_features_in_ == 4
