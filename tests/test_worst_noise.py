@@ -76,8 +76,8 @@ def assert_finite(value, name):
         assert_finite(vars(value), name)
 
 
-#: the bound and the number of rows of private EM are not known, and say so
-UNKNOWN = {"lower_bound_", "n_samples_"}
+#: the bound of private EM is not known, and says so
+UNKNOWN = {"lower_bound_"}
 
 
 def check(model, X, *methods, **fit_params):

@@ -163,8 +163,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         Mean log-likelihood in the last iteration. NaN with `epsilon`.
     lower_bounds_ : list of float
         Mean log-likelihood in each iteration of the best start.
-    n_samples_ : int
-        Rows of all parties. NaN with `epsilon`.
+    n_samples_ : int or float
+        Rows of all parties. Noisy with `epsilon`, and at least 1.
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost

@@ -18,6 +18,8 @@ from skprivbn.utils import import_optional, warn_user
 _MUCH = 0.1
 #: what a delta has to leave of the noise to be worth a word
 _WORTH = 2 / 3
+#: more than 64-bit counts hold
+_MOST_ROWS = 2.0**63
 
 
 class NoisyNumber(NamedTuple):
@@ -44,9 +46,11 @@ class NoisyNumber(NamedTuple):
 
 def noisy_number(what: str, value: float, std: float, scale: float | None = None):
     """Return a number with its noise, as a share of a scale (default: its size)."""
-    scale = abs(value) if scale is None else scale
-    share = float(std / scale) if scale > 0 else math.inf
-    return NoisyNumber(what, float(value), float(std), share)
+    # Python's floats: a share beyond them is infinite, and no warning of NumPy's
+    value, std = float(value), float(std)
+    scale = abs(value) if scale is None else float(scale)
+    share = std / scale if scale > 0 else math.inf
+    return NoisyNumber(what, value, std, share)
 
 
 @dataclass(frozen=True)
@@ -154,8 +158,7 @@ def report_noise(
     """
     numbers, said, delta, share = tuple(numbers), list(warnings), None, None
     if delta_of(estimator) == 0 and std_with is not None and std > 0:
-        delta = public_delta(1 if math.isnan(n_rows) else max(n_rows, 1))
-        share = std_with(delta) / std
+        delta, share = _suggest_delta(n_rows, std, std_with)
     report = NoiseReport(
         noise.kind,
         float(estimator.epsilon),
@@ -166,11 +169,24 @@ def report_noise(
         delta,
         share,
     )
-    if share is not None and share <= _WORTH and report.share >= _MUCH:
+    if share is not None and 0 < share <= _WORTH and report.share >= _MUCH:
         said.append(f"delta={delta:g} would cut the noise to {_in_words(share)}")
     for words in said:
         warn_user(words)
     estimator.noise_report_ = replace(report, warnings=tuple(said))
+
+
+def _suggest_delta(n_rows, std, std_with):
+    """Return a delta, and what it would leave of the noise; None if that does not fit.
+
+    For any number of rows: noise may have made it negative, huge or NaN.
+    """
+    # a number that is NaN is no larger than 1
+    delta = public_delta(min(max(1.0, float(n_rows)), _MOST_ROWS))
+    try:
+        return delta, std_with(delta) / std
+    except ValueError:  # noise that counts have no room for
+        return None, None
 
 
 def _in_words(share):

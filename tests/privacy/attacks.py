@@ -223,8 +223,14 @@ def ones(model, X, y):
 
 def search(learner, scoring=ones, **options):
     options = {"epsilon": 1.0, "cv": Marked(), "refit": False} | options
-    grid = {"method_params": [{"regularization": 1e-4}]}
+    grid = penalties(learner, 1e-4)
     return PrivateSearchCV(learner, grid, (-1.0, 1.0), scoring=scoring, **options)
+
+
+def penalties(learner, *values):
+    """Return a grid of penalties of a naive learner, all else as it is."""
+    known = learner.method_params
+    return {"method_params": [known | {"regularization": value} for value in values]}
 
 
 def unbounded(weights, persons, max_weight):
@@ -282,16 +288,14 @@ def failing_fits():
 
 def one_of_two(model, X, y):
     """The person's rows are for the first candidate, and against the second."""
-    sign = 1 if model.regularization == 1e-4 else -1
+    sign = 1 if model.method_params["regularization"] == 1e-4 else -1
     return sign * np.asarray(X)[:, 0]
 
 
 def choice_of_persons():
     """Only the winner is told; all others' rows are for neither."""
     estimator, worlds = search_of_persons(method="report_noisy_max", scoring=one_of_two)
-    estimator.set_params(
-        param_grid={"method_params": [{"regularization": r} for r in (1e-4, 1e-3)]}
-    )
+    estimator.set_params(param_grid=penalties(estimator.estimator, 1e-4, 1e-3))
     return Fits(estimator, worlds, lambda model: [model.best_index_])
 
 
@@ -300,9 +304,7 @@ def random_trials_of_persons():
     estimator, worlds = search_of_persons(
         method="random_trials", scoring=one_of_two, epsilon=0.5, cv=0.9
     )
-    estimator.set_params(
-        param_grid={"method_params": [{"regularization": r} for r in (1e-4, 1e-3)]}
-    )
+    estimator.set_params(param_grid=penalties(estimator.estimator, 1e-4, 1e-3))
     few = [
         (X[len(SCORED) - 3 :], _from(beside, len(SCORED) - 3)) for X, beside in worlds
     ]

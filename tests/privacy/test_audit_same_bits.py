@@ -98,7 +98,8 @@ OF_LABELS = {
     ),
     # rows with a 1 at the end are scored, all others learnt from
     "PrivateSearchCV": search(
-        DPCGMLearner("chain", method_params={"max_iter": 3}, **STATES), scoring=None
+        DPCGMLearner("chain", method="naive", method_params={"max_iter": 3}, **STATES),
+        scoring=None,
     ).set_params(score_bounds=(-9.0, 0.0)),
     "describe, labels": Description(1.0, states={"x0": ["a", "b"], "x1": [0, 1, 2]}),
 }

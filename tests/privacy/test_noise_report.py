@@ -1,22 +1,25 @@
 """What estimators say of their noise: right, and of noisy numbers alone."""
 
+import math
 import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_equal
 from sklearn.base import clone
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.privacy import (
+    CountMechanism,
     NoiseReport,
     PrivacyAccountant,
     PrivateSearchCV,
     public_delta,
 )
+from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.structure import FederatedBayesianNetwork
 from tests.estimators import public_estimators
 from tests.privacy.test_audit_neighbours import assert_alike
@@ -143,6 +146,44 @@ def test_delta_is_suggested_where_noise_is_much_and_it_would_help():
     with_delta = clone(learner).set_params(delta=report.suggested_delta)
     assert said_by(with_delta, wide[:, :32]) == []
     assert_allclose(with_delta.noise_report_.std / std, report.delta_share, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_rows", [math.nan, math.inf, -math.inf, -3.0, 0, 1e308])
+@pytest.mark.parametrize("left", [0.0, 1e-9, 0.5, 1.0, math.inf, math.nan])
+def test_no_noisy_number_makes_a_report_fail(n_rows, left):
+    odd = [math.nan, math.inf, -math.inf, -1e308, 5e-324, 0.0]
+    numbers = [
+        noisy_number("odd", np.float64(v), np.float64(7), s)
+        for v in odd
+        for s in (None, *odd)
+    ]
+    scaler, noise = FederatedStandardScaler(epsilon=1.0), CountMechanism.for_budget(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.filterwarnings("ignore", "delta=")
+        report_noise(
+            scaler,
+            noise,
+            "rows",
+            2.0,
+            numbers,
+            n_rows=n_rows,
+            std_with=lambda delta: 2 * left,
+        )
+    report = scaler.noise_report_
+    assert 0 < report.suggested_delta <= 1e-6
+    assert_equal(report.delta_share, left)
+    assert len(repr(report).splitlines()) >= 1 + len(numbers)
+
+
+def test_no_delta_is_suggested_whose_noise_does_not_fit():
+    pca, rows = FederatedPCA(epsilon=1e-7, **BOX), np.hstack([ROWS, ROWS])
+    # the largest that is ever suggested, and so the least noise
+    with pytest.raises(ValueError, match="does not fit"):
+        clone(pca).set_params(delta=1e-6).fit(rows)
+    assert not any("delta=" in words for words in said_by(pca, rows))
+    report = pca.noise_report_
+    assert (report.suggested_delta, report.delta_share) == (None, None)
 
 
 def test_delta_of_a_public_number_of_rows_is_below_a_hundredth_of_its_inverse():

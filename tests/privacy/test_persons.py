@@ -136,8 +136,10 @@ def test_persons_of_equal_size_count_as_their_rows_do(estimator, shown):
     for key, value in vars(one).items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             np.testing.assert_allclose(getattr(four, key), value, rtol=2e-2, atol=2e-2)
-    expected = getattr(one, "n_samples_", 300)
-    assert getattr(four, "n_samples_", 300) == pytest.approx(expected, nan_ok=True)
+    for found, n_rows in ((one, 300), (four, 1200)):
+        # a row's shares of two components are rounded down to multiples of 2^-14
+        lost = 2 * n_rows / 2**14 if hasattr(found, "weights_") else 0.0
+        assert getattr(found, "n_samples_", 300) == pytest.approx(300, abs=lost)
 
 
 @quiet
