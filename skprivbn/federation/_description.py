@@ -143,7 +143,10 @@ def description(me: Me) -> Generator[Any, Any, dict]:
     if not numbers:
         return found
     rows = map_rows(
-        me.block["X"], lambda rows: _numbers_of(rows, numbers), list(map(str, numbers))
+        me.block["X"],
+        # read later, when fewer may be left
+        lambda rows, numbers=tuple(numbers): _numbers_of(rows, numbers),
+        list(map(str, numbers)),
     )
     places = [terms.numbers.index(v) for v in numbers]
     if terms.levels:

@@ -1,13 +1,14 @@
 """Descriptions of rows of several parties: pandas', where they are told."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
-from skprivbn.federation import _description
+from skprivbn.federation import HostPolicy, InProcessFederation, _description
 from skprivbn.federation._describe import QUANTILES
 from skprivbn.federation._description import DescriptionTerms, description
 from skprivbn.federation.site._file import SiteFile
@@ -120,6 +121,19 @@ def test_rows_in_blocks_are_described_alike():
     found = HorizontalPartition(sources).describe().to_frame()
     expected = HorizontalPartition(X, ["a", "b"]).describe().to_frame()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_a_column_of_blocks_that_has_a_rare_value_is_left_out():
+    rng, blocks = np.random.default_rng(0), {}
+    for name in PARTIES:
+        rows = np.column_stack([np.arange(100) == 0, rng.normal(size=(100, 2))])
+        read = partial(iter, np.split(rows, 5))
+        blocks[name] = {"X": RowSource(read, 100, list("abc"))}
+    terms, policy = DescriptionTerms([None] * 3, [], []), HostPolicy(min_cell_count=5)
+    session = InProcessFederation(blocks, description, terms, "masking", policy=policy)
+    with session as federation:
+        found = federation.run()
+    assert np.isnan(found["mean"]).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize(
