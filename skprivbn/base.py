@@ -351,7 +351,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         -------
         shapes : dict of str to tuple of int
         """
-        raise NotImplementedError(f"{cls.__name__} has no _learnt_shapes")
+        raise TypeError(f"{cls.__name__} cannot be applied at sites: no _learnt_shapes")
 
     def _is_declared(self, declared):
         """Tell whether a fitted transformer says no more than what columns declare.
