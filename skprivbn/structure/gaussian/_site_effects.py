@@ -63,14 +63,14 @@ def site_mechanisms(me: Me) -> Generator[Any, Any, dict]:
     if n_rows < ROWS_PER_NUMBER * (most + 2):
         raise PartyRefusal("too-few-rows", "too few rows for mechanisms of their own")
     # in units of the pooled spread, so that no digits are lost
-    mean, scale = found["mean"], np.sqrt(np.diag(found["covariance"]))
+    scale = np.sqrt(np.diag(found["covariance"]))
     if not np.all(scale > 0):
         return found
     own_mean = sum_over_rows(rows, lambda X: X.sum(axis=0)) / n_rows
     about = sum_over_rows(rows, lambda X: _products((X - own_mean) / scale)) / n_rows
     own = log_likelihoods(about, n_rows, families(d, most))
     total = yield Sum(own, "log-likelihoods of mechanisms at each site", ALL_ROWS)
-    return found | {"own": total, "mean": mean}
+    return found | {"own": total}
 
 
 def _products(Z):
