@@ -37,6 +37,11 @@ AUTHORS = {
         "acyclicity": "expm",
     },
 }
+#: penalties of their runs with networks as mechanisms
+AUTHORS_OF_NETWORKS = {
+    "lambda1": 0.001,
+    "admm_params": AUTHORS["admm_params"] | {"rho1": 0.1, "rho2": 0.1},
+}
 GROWTH = [(10, 8), (50, 8), (100, 8), (200, 8), (20, 16), (20, 64), (20, 256)]
 
 

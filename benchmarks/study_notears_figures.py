@@ -12,7 +12,8 @@ setting learns alone, but for ``--skip alone``.
 4. networks as mechanisms, d = 50, n = 512 rows, growing K
 5. as 2, with d = 10 and 20
 
-"authors" are rounds with the penalties of the authors' runs. Parties alone run the
+"authors" are rounds with the penalties of the authors' runs, which are others for
+networks than for linear models. Parties alone run the
 rounds with themselves, "pooled" is one party with all rows; "best alone" is the best of
 the parties' graphs, which needs the truth.
 """
@@ -23,7 +24,7 @@ from collections import defaultdict
 
 import numpy as np
 from _record import read, record
-from bench_notears import AUTHORS
+from bench_notears import AUTHORS, AUTHORS_OF_NETWORKS
 
 from skprivbn.datasets import load_sachs, make_linear_sem, make_mlp_sem
 from skprivbn.metrics import (
@@ -54,7 +55,8 @@ def learners(figure):
     one_sum = FederatedGaussianBayesianNetwork(
         "equal_variance", backend="plaintext", random_state=0
     )
-    authors = FederatedNotearsADMM(backend="plaintext", **AUTHORS)
+    penalties = AUTHORS_OF_NETWORKS if figure == 4 else AUTHORS
+    authors = FederatedNotearsADMM(backend="plaintext", **penalties)
     if figure == 4:
         rounds.set_params(method="mlp", random_state=0)
         authors.set_params(method="mlp", random_state=0)

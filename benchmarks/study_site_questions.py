@@ -26,6 +26,7 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
     FederatedOneHotEncoder,
+    FederatedOrdinalEncoder,
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
@@ -40,6 +41,7 @@ from tests.federation.site.study import (
     QUESTIONS,
     SIX,
     after,
+    died,
     open_study,
 )
 
@@ -68,11 +70,15 @@ MORE_QUESTIONS = {
         epsilon=0.2, bounds={"age": (18, 100), "hr": (20, 200)}
     ).fit(sites.rows(["age", "hr"])),
 }
-#: the fourth analysis, as refusals advise where a level is too rare
+#: analyses that are refused where a level is too rare, as refusals advise
 ADVISED = {
     "one-hot of frequent levels, scaler": lambda sites: FederatedStandardScaler().fit(
         after(sites, SIX, FederatedOneHotEncoder(min_frequency=20))
-    )
+    ),
+    "died by joined ethnicity": died(["age"], "origin"),
+    "frequent levels, network": lambda sites: FederatedBayesianNetwork(
+        max_parents=2
+    ).fit(after(sites, SIX, FederatedOrdinalEncoder(min_frequency=20))),
 }
 #: analyses by the number of patients of each hospital
 STUDIES = {

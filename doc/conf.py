@@ -65,6 +65,8 @@ sphinx_gallery_conf = {
     "reference_url": {"skprivbn": None},
     "download_all_examples": False,
     "image_scrapers": ("thumbnails.scrape",),
+    # twice the resolution for screens that have it: 200 dpi
+    "image_srcset": ["2x"],
     "show_memory": False,
     "show_signature": False,
     # what a plot returns is no result

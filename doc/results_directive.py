@@ -84,6 +84,8 @@ def spread(rows, columns, by, value):
 
 def rounded(value, digits):
     """Write a number with some significant digits, and anything else as it is."""
+    if value is None:
+        return "-"
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) else str(value)
     if value == 0 or 1e-4 <= abs(value) < 1e6:

@@ -113,6 +113,9 @@ class PartyError(RuntimeError):
         "other-weights": "another column of weights was used in exact questions on "
         "these data: the difference of the answers would show the rows in which both "
         "differ (use that column, or epsilon)",
+        "other-unit": "its budget counts epsilon for rows and this fit is for "
+        "individuals, or the other way round, which does not add up: fit with or "
+        "without individual= as those before",
         "changed-little": "its data changed by fewer rows than its minimum since they "
         "were asked an exact question: the difference of the answers would show them",
         "other-account": "its data were charged to another account, under another name "
@@ -138,8 +141,8 @@ class PartyError(RuntimeError):
         "levels with min_frequency= of an encoder, leave the columns out, or use "
         "epsilon= where the estimator has it",
         "too-detailed": "have a level that few of its rows have (min_cell_count): join "
-        "levels, with min_frequency= of an encoder or small_clusters='pool' of a mixed "
-        "model, leave the columns out, or use epsilon= where the estimator has it",
+        "levels, with min_frequency= of an encoder or, of clusters, with map in the "
+        "site files, leave the columns out, or use epsilon= where the estimator has it",
     }
 
     def __init__(

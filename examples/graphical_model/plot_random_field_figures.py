@@ -70,12 +70,18 @@ axes[0].plot(
     color="0.5",
     label="sampling",
 )
-axes[0].set(title="(a)", xlabel="records", ylabel="squared error of marginals")
+axes[0].set(
+    title="(a) Noise of the tables",
+    xlabel="records",
+    ylabel="squared error of marginals",
+)
 for name, color in (("raw", "#D55E00"), ("projected", "#0072B2")):
     axes[1].plot(
         *median_curve(select(figure="1b"), name), "o-", color=color, label=name
     )
-axes[1].set(title="(b)", xlabel="records", ylabel="divergence from the truth")
+axes[1].set(
+    title="(b) The learnt model", xlabel="records", ylabel="divergence from the truth"
+)
 found = select(figure="1c")
 for name, color in (("noisy", "#D55E00"), ("exact", "0.3")):
     axes[2].plot(
@@ -85,7 +91,11 @@ for name, color in (("noisy", "#D55E00"), ("exact", "0.3")):
         color=color,
         label=f"{name} tables",
     )
-axes[2].set(title="(c)", xlabel="ridge penalty", ylabel="divergence from the truth")
+axes[2].set(
+    title="(c) Choice of penalty",
+    xlabel="ridge penalty",
+    ylabel="divergence from the truth",
+)
 for ax in axes:
     ax.set(xscale="log", yscale="log")
     ax.legend(frameon=False)

@@ -65,11 +65,12 @@ print(f"largest difference of means: {abs(pooled.means_ - mixture.means_).max():
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 MixtureDisplay.from_estimator(mixture, X, party=clinic, ax=left)
-left.set(xlabel="first component", ylabel="second component")
+left.set(xlabel="first component", ylabel="second component", title="Three components")
 ConvergenceDisplay.from_estimator(
     pooled, ax=right, name="pooled", linewidth=6, alpha=0.3
 )
 ConvergenceDisplay.from_estimator(mixture, ax=right, name="encrypted", color="black")
+right.set_title("The way up")
 right.legend(frameon=False)
 plt.show()
 

@@ -45,6 +45,7 @@ print(search.best_params_)
 # %%
 # How much encryption?
 # --------------------
+# A preset fixes the ring degree and the bits of CKKS ciphertexts.
 # Fewer bits are shorter, faster and less precise. The scores show that every one of
 # these parameter sets is precise enough; sets below 128-bit security raise an error
 # instead.
@@ -79,12 +80,22 @@ for kind, colour in [("spherical", "#0072B2"), ("full", "#D55E00")]:
         capsize=3,
         label=kind,
     )
-left.set(xlabel="components", ylabel="mean log-likelihood", xticks=range(1, 6))
+left.set(
+    title="How many components",
+    xlabel="components",
+    ylabel="mean log-likelihood",
+    xticks=range(1, 6),
+)
 left.legend(title="covariances", frameon=False)
 right.barh(presets, sent, color="#999999")
 for place, (score, megabytes) in enumerate(zip(scores, sent)):
     right.text(megabytes, place, f" score {score:.9f}", va="center", fontsize="small")
-right.set(xlabel="MB sent in a fit", xlim=(0, 1.6 * max(sent)))
+right.set(
+    title="Which CKKS parameters",
+    ylabel="preset",
+    xlabel="MB sent in a fit",
+    xlim=(0, 1.6 * max(sent)),
+)
 right.invert_yaxis()
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)

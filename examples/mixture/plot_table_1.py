@@ -86,5 +86,9 @@ axes[0].legend(frameon=False)
 axes[0].spines[["top", "right"]].set_visible(False)
 X = make_rows(1100, 3)
 party = np.arange(len(X)) % 3
-MixtureDisplay.from_estimator(fits["paper"], X, party=party, ax=axes[1])
+display = MixtureDisplay.from_estimator(fits["paper"], X, party=party, ax=axes[1])
+for rows in display.scatters_.values():
+    rows.set(sizes=[6], alpha=0.5)
+axes[0].set_title("Two update rules, one end")
+axes[1].set_title("Rows of three parties")
 plt.show()

@@ -287,3 +287,13 @@ def markov_equivalent(first, second):
     return np.array_equal(skeleton(first), skeleton(second)) and (
         v_structures(first) == v_structures(second)
     )
+
+
+def closure(graph):
+    """Which node of an acyclic graph reaches which by one edge or more."""
+    reach = graph.copy()
+    for node in reversed(topological_order(graph)):
+        children = np.flatnonzero(graph[node])
+        if len(children):
+            reach[node] |= reach[children].any(axis=0)
+    return reach

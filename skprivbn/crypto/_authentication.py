@@ -117,16 +117,14 @@ def agree_on_group_key(
     -------
     group : GroupKey
     """
-    everybody = [name for name in context.roster if name != context.name]
     others = [name for name in makers if name != context.name]
-    is_maker = context.name in makers
-    heard_by = everybody if is_maker else others
-    contributions = {}
-    if is_maker:
-        contributions[context.name] = secrets.token_bytes(_KEY_BYTES)
-    if everybody:
-        mine = {"contribution": contributions.get(context.name)}
-        received = yield dict.fromkeys(everybody, mine) if is_maker else {}
+    contributions, said, heard_by = {}, {}, others
+    if context.name in makers:
+        contributions[context.name] = mine = secrets.token_bytes(_KEY_BYTES)
+        heard_by = [name for name in context.roster if name != context.name]
+        said = dict.fromkeys(heard_by, {"contribution": mine})
+    if len(context.roster) > 1:
+        received = yield said
         contributions |= _read_bytes(received, others, "contribution")
     ordered = [contributions[name] for name in makers]
     key = extract(join_fields(*ordered), salt=session_binding(context))
@@ -134,9 +132,9 @@ def agree_on_group_key(
     def confirmation(name):
         return expand(key, join_fields("confirmation", name))
 
-    if everybody:
-        mine = {"confirmation": confirmation(context.name)}
-        received = yield dict.fromkeys(heard_by, mine)
+    if len(context.roster) > 1:
+        said = {"confirmation": confirmation(context.name)}
+        received = yield dict.fromkeys(heard_by, said)
         for name, digest in _read_bytes(received, heard_by, "confirmation").items():
             if not hmac.compare_digest(digest, confirmation(name)):
                 raise ProtocolError("the parties do not hold the same key")

@@ -424,20 +424,6 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         """
         return roster
 
-    def compared_with(self, context: PartyContext) -> Sequence[str]:
-        """Return the peers with whom a party compares the totals that it verified.
-
-        Parameters
-        ----------
-        context : PartyContext
-
-        Returns
-        -------
-        peers : sequence of str
-            All others, unless there are too many.
-        """
-        return [name for name in context.roster if name != context.name]
-
     @abstractmethod
     def setup(self, context: PartyContext) -> Generator[Any, Any, Any]:
         """Party's side of the key exchange: a generator that returns a SumSession.

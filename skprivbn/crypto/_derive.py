@@ -59,6 +59,8 @@ class KeyStream:
         Fresh and uniform.
     """
 
+    __slots__ = ("_key",)  # parties have one for each neighbour
+
     def __init__(self, key):
         self._key = key
 
@@ -78,12 +80,18 @@ class KeyStream:
         -------
         piece : bytes
         """
-        header = number.to_bytes(4, "big") + n_bytes.to_bytes(8, "big")
-        derive = hashlib.shake_256(self._key + header + name)
+        return self.pieces([self], number, name, n_bytes)[0]
+
+    @staticmethod
+    def pieces(streams, number, name, n_bytes):
+        """Return the bytes of one sum from several streams; as of :meth:`piece`."""
+        end = number.to_bytes(4, "big") + n_bytes.to_bytes(8, "big") + name
+        derive = hashlib.shake_256
         if n_bytes <= _SHORT:
-            return derive.digest(n_bytes)
-        cipher = Cipher(algorithms.AES(derive.digest(32)), modes.CTR(bytes(16)))
-        return cipher.encryptor().update(_zeros(n_bytes))
+            return [derive(stream._key + end).digest(n_bytes) for stream in streams]
+        keys = [derive(stream._key + end).digest(32) for stream in streams]
+        ciphers = [Cipher(algorithms.AES(key), modes.CTR(bytes(16))) for key in keys]
+        return [cipher.encryptor().update(_zeros(n_bytes)) for cipher in ciphers]
 
 
 @lru_cache(maxsize=4)  # sums of a fit are of a few lengths

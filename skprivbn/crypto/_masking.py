@@ -197,10 +197,6 @@ class MaskingBackend(AdditiveBackend):
             return roster[:N_KEY_MAKERS]
         return roster
 
-    def compared_with(self, context: PartyContext) -> Sequence[str]:
-        """Return the neighbours: through them, honest parties hang together."""
-        return find_neighbours(context, self.n_neighbours(len(context.roster)))
-
     def mask_keys(self, context: PartyContext, binding: bytes) -> dict[str, bytes]:
         """Return the keys of masks in common with others, bound to who these are.
 
@@ -215,7 +211,7 @@ class MaskingBackend(AdditiveBackend):
         keys : dict of str to bytes
         """
         purpose = b"masking " + context.keys_hash + binding
-        peers = self.compared_with(context)
+        peers = find_neighbours(context, self.n_neighbours(len(context.roster)))
         return {peer: context.pair_key(peer, purpose) for peer in peers}
 
     def masks_for_all(self) -> AdditiveBackend:
@@ -237,14 +233,15 @@ class MaskingBackend(AdditiveBackend):
         -------
         sums : SumSession
         """
-        # Imported here because they build upon this module.
-        from skprivbn.crypto._recovery import RecoverySession
-        from skprivbn.crypto._signed import SignedMaskingSession
-
         self.validate()
+        # Imported here because they build upon this module.
         if self.recovery:
+            from skprivbn.crypto._recovery import RecoverySession
+
             return RecoverySession(context, self, covered)
         if self.signed:
+            from skprivbn.crypto._signed import SignedMaskingSession
+
             return SignedMaskingSession(context, self, covered)
         return MaskingSession(context, self, covered)
         yield  # makes this a generator, as every backend's setup is
@@ -479,7 +476,7 @@ def sum_of_masks(streams, number, name, n_values):
     batch = max(1, _BATCH_BYTES // n_bytes)
     for start in range(0, len(streams), batch):
         chosen = streams[start : start + batch]
-        yield sum_limbs([stream.piece(number, name, n_bytes) for stream in chosen])
+        yield sum_limbs(KeyStream.pieces(chosen, number, name, n_bytes))
 
 
 def mask(integers, number, key, masks):

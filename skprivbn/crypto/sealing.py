@@ -24,6 +24,8 @@ from skprivbn.exceptions import ProtocolError
 __all__ = ["EphemeralKey", "Identity", "PairSecret", "SealedChannel", "check_signature"]
 
 
+#: of a signature
+SIGNATURE_BYTES = 64
 _LENGTHS = [length.to_bytes(8, "little") for length in range(1024)]
 
 
@@ -62,7 +64,7 @@ class Identity:
 
 def check_signature(public, signature, *fields):
     """Raise ProtocolError unless the holder of `public` signed these byte strings."""
-    if len(public) != 32 or len(signature) != 64:
+    if len(public) != 32 or len(signature) != SIGNATURE_BYTES:
         raise ProtocolError("a signature does not verify")
     try:
         _verify(signature + _framed(*fields), public)
@@ -110,14 +112,14 @@ class PairSecret:
         X25519 shared secret.
     session, roster_hash : bytes
         Bind the keys to this session, its roster and its public parameters.
-    mine, theirs : tuple of bytes
-        (name, identity, ephemeral public key) of both ends; order does not matter.
+    *ends : tuple of bytes
+        (name, identity, ephemeral public key) of both; order does not matter.
     """
 
-    def __init__(self, shared, session, roster_hash, mine, theirs):
+    def __init__(self, shared, session, roster_hash, *ends):
         self._key = extract(shared)
-        ends = sorted([mine, theirs])
-        self._info = _framed(session, roster_hash, *ends[0], *ends[1])
+        first, second = sorted(ends)
+        self._info = _framed(session, roster_hash, *first, *second)
 
     def key(self, purpose):
         """Derive 32 bytes for a purpose; the same on both sides."""

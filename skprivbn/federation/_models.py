@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.federation.program import refuse_malformed, require
-from skprivbn.privacy._options import check_bounds
+from skprivbn.privacy._options import apply_step, check_bounds
 
 #: what the ledger says of a score
 SCORED_MODEL = (
@@ -43,7 +43,29 @@ def describe_model(estimator):
             "_from_public_model"
         )
     _described[name] = estimator_class
-    return {"estimator": name, "fitted": estimator._public_model()}
+    inner = getattr(estimator, "_on_columns", None)
+    if inner is None:
+        return {"estimator": name, "fitted": estimator._public_model()}
+    model = select_columns(estimator, estimator._places)
+    others = set(range(estimator.n_features_in_)) - set(model["columns"])
+    return model | {"fitted": inner._public_model(), "rest": sorted(others)}
+
+
+def select_columns(estimator, places):
+    """Return a step that keeps some columns, for an estimator to be fitted to them.
+
+    Parameters
+    ----------
+    estimator : estimator
+    places : sequence of int
+
+    Returns
+    -------
+    model : dict
+    """
+    name = type(estimator).__name__
+    _described[name] = type(estimator)
+    return {"estimator": name, "columns": list(map(int, places)), "rest": []}
 
 
 def rebuild_model(model, n_features):
@@ -61,9 +83,77 @@ def rebuild_model(model, n_features):
     estimator : estimator
     """
     with refuse_malformed():
+        if "columns" in model:
+            return SomeColumns(model, n_features)
         estimator = _class_of(model)._from_public_model(model["fitted"], n_features)
     estimator.n_features_in_ = n_features
     return estimator
+
+
+class SomeColumns:
+    """A fitted transformer of some columns, beside which others stay as they are.
+
+    Without a transformer it only chooses columns.
+
+    Parameters
+    ----------
+    model : dict
+        With the positions of `columns`, which come first in the result, and of the
+        `rest`, which follows; and ``fitted``, if columns are transformed.
+    n_features : int
+        Of the rows that it will be applied to.
+    """
+
+    def __init__(self, model, n_features):
+        self.columns, self.rest = model["columns"], model["rest"]
+        chosen = [*self.columns, *self.rest]
+        require(all(type(place) is int for place in chosen))
+        # one column under many thresholds would be told value by value
+        require(len(set(chosen)) == len(chosen) and self.columns)
+        require(min(chosen) >= 0 and max(chosen) < n_features)
+        self.n_features_in_, self.step = n_features, None
+        #: the step that its transformer was fitted after
+        self.chosen = {"estimator": model["estimator"], "columns": self.columns}
+        self.chosen |= {"rest": []}
+        if "fitted" in model:
+            inner = {"estimator": model["estimator"], "fitted": model["fitted"]}
+            self.step = rebuild_model(inner, len(self.columns))
+
+    def transform(self, X):
+        """Return rows with the columns transformed, then the others."""
+        return self._join(X, lambda part: self.step.transform(part))
+
+    def _transform_all(self, X):
+        return self._join(X, lambda part: apply_step(self.step, part))
+
+    def _join(self, X, function):
+        X = np.asarray(X)
+        part = X[:, self.columns]
+        part = part if self.step is None else np.asarray(function(part))
+        return np.hstack([part, X[:, self.rest]]) if self.rest else part
+
+    def get_feature_names_out(self, names=None):
+        """Return the names of the columns that come out."""
+        if names is None:
+            names = [f"x{i}" for i in range(self.n_features_in_)]
+        return self._name(names, "get_feature_names_out")
+
+    def _columns_behind(self, names):
+        has = hasattr(self.step, "_columns_behind")
+        return self._name(names, "_columns_behind" if has else "get_feature_names_out")
+
+    def _name(self, names, how):
+        names = np.asarray(names, dtype=object)
+        part = names[self.columns]
+        part = part if self.step is None else getattr(self.step, how)(part)
+        return np.append(part, names[self.rest])
+
+    def _is_declared(self, labels):
+        part = [labels[place] for place in self.columns]
+        return self.step is None or self.step._is_declared(part)
+
+    def _was_found(self, found):
+        return self.step._was_found(found)
 
 
 def kept_labels(model, names, labels):
@@ -83,8 +173,13 @@ def kept_labels(model, names, labels):
     labels : dict of str to list
         What an estimator says with a static method ``_kept_labels``; none without.
     """
+    n_kept = len(model.get("rest", ()))
+    made = names[: len(names) - n_kept]
+    stays = {v: labels[v] for v in names[len(made) :] if v in labels}
+    if "fitted" not in model:
+        return {v: labels[v] for v in names if v in labels}
     keep = getattr(_class_of(model), "_kept_labels", None)
-    return {} if keep is None else keep(model["fitted"], names, labels)
+    return stays | ({} if keep is None else keep(model["fitted"], made, labels))
 
 
 def _class_of(model):

@@ -208,7 +208,7 @@ class RemoteRows(DescribeMixin, RemoteData):
                     f"and cannot be {key}: names of clusters are told, and would be "
                     "its values. Have the sites declare its categories"
                 )
-            if column in self.read:
+            if column in self.feature_names or column in self._transformed():
                 raise PartitionError(
                     f"column {column!r} is part of X and cannot be {key}, too"
                     + ": choose the columns of X first" * bool(self.steps)
@@ -249,10 +249,44 @@ class RemoteRows(DescribeMixin, RemoteData):
         """
         aligned = self.aligned | aligned
         texts = [name for name in aligned.values() if isinstance(name, str)]
-        read = self.read
-        if not self.steps:
+        read, steps = self.read, self.steps
+        if not steps:
             read = [name for name in read if name not in texts]
-        return self._copy(read, aligned, as_float=as_float, finite=finite)
+        else:
+            steps = self._steps_without(set(texts) - self._transformed())
+        return self._copy(read, aligned, steps, as_float=as_float, finite=finite)
+
+    def _transformed(self):
+        """Return the names of columns that a step changes."""
+        names, changed = self.read, set()
+        for model, made in self.steps:
+            places = model.get("columns", range(len(names)))
+            changed |= {names[i] for i in places} if "fitted" in model else set()
+            names = made
+        return changed
+
+    def _steps_without(self, columns):
+        """Return the steps; the last one drops columns that it would pass through."""
+        *steps, (model, names) = self.steps
+        rest = model.get("rest", [])
+        passed = zip(rest, names[len(names) - len(rest) :])
+        kept = {place: name for place, name in passed if name not in columns}
+        if len(kept) < len(rest):
+            names = [*names[: len(names) - len(rest)], *kept.values()]
+            model = model | {"rest": list(kept)}
+        return [*steps, (model, names)]
+
+    @property
+    def dtypes(self) -> list[dict]:
+        """Types of the columns as sites declare them, as a dataframe would have."""
+        return [{name: self.schema.get(name, "float") for name in self.feature_names}]
+
+    @property
+    def texts(self) -> dict[str, list]:
+        """Declared labels of columns, as people know them."""
+        changed = self._transformed()
+        known = [name for name in self.categories if name not in changed]
+        return {name: list(self.schema[name]) for name in known}
 
     def reorder(self, feature_names: Sequence[str]) -> Self:
         """Return the same rows with their features in another order.

@@ -4,11 +4,13 @@ import hashlib
 import struct
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 from unicodedata import normalize
 
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import (
+    SIGNATURE_BYTES,
     EphemeralKey,
     PairSecret,
     SealedChannel,
@@ -46,18 +48,10 @@ def check_roster(names: Iterable[Any]) -> tuple[str, ...]:
     ('north', 'south')
     """
     names = tuple(names)
+    seen: dict[str, str] = {}
     for name in names:
         if not isinstance(name, str):
             raise PartitionError(f"names of parties must be text, got {name!r}")
-    _check_names(names)
-    return names
-
-
-# K simulated parties would look at the same K names K times
-@lru_cache(maxsize=4)
-def _check_names(names):
-    seen: dict[str, str] = {}
-    for name in names:
         if not name.strip() or name != name.strip() or not name.isprintable():
             raise PartitionError(
                 f"{name!r} cannot be the name of a party: names of parties are not "
@@ -75,6 +69,17 @@ def _check_names(names):
                 "of them something else"
             )
         seen[looks] = name
+    return names
+
+
+# K simulated parties would read the same K names K times.
+@lru_cache(maxsize=4)
+def _read_roster(text):
+    """Return the names that stand one on a line."""
+    try:
+        return check_roster(text.split("\n"))
+    except PartitionError:
+        raise ProtocolError("malformed agreement on who takes part") from None
 
 
 class Agreement:
@@ -105,14 +110,13 @@ class Agreement:
             or agreed.keys() != self.TYPES.keys()
             or any(not _is(agreed[name], kind) for name, kind in self.TYPES.items())
             or len(agreed["session"]) != 16
-            or not _is_roster(agreed["roster"].split("\n"))
             or agreed["backend"] is not None
             and agreed["backend"].keys() != {"name", "parameters"}
         ):
             raise ProtocolError("malformed agreement on a session")
         self.session = agreed["session"]
-        self.roster = tuple(agreed["roster"].split("\n"))
-        self.n_name_bytes = len("".join(self.roster).encode())
+        self.roster = _read_roster(agreed["roster"])
+        self.n_name_bytes = len(agreed["roster"].encode())
         self.protocol = agreed["protocol"]
         self.settings = agreed["settings"]
         self.backend = agreed["backend"]
@@ -125,31 +129,39 @@ def _is(value, kind):
     return isinstance(value, kind) and type(value) is not bool
 
 
-def _is_roster(names):
-    try:
-        check_roster(names)
-    except PartitionError:
-        return False
-    return True
-
-
 # What is in greetings is public, and whether they are signed depends on these bytes
 # alone: K simulated parties would read the same K greetings K times. Failures raise and
 # are not kept.
 @lru_cache(maxsize=2)
 def _read_hellos(roster, hellos, session, roster_hash):
-    """Return identities and keys of parties, a digest of these, strictest limits."""
-    peers, limits, ends = {}, [], []
+    """Return name, identity and key of all, a digest of these, strictest limits."""
+    ends, limits = {}, []
     for i, name in enumerate(roster):
         hello = hellos[_HELLO_BYTES * i : _HELLO_BYTES * (i + 1)]
         identity, said, signature = hello[:32], hello[32:80], hello[80:]
         about = b"hello", session, roster_hash, name.encode()
         check_signature(identity, signature, *about, said)
-        peers[name] = (identity, said[:32])
+        ends[name] = name.encode(), identity, said[:32]
         limits.append(_LIMITS.unpack(said[32:]))
-        ends += [name.encode(), identity, said[:32]]
-    fields = join_fields("keys of all", session, roster_hash, *ends)
-    return peers, hashlib.sha256(fields).digest(), tuple(map(max, zip(*limits)))
+    fields = join_fields("keys of all", session, roster_hash, *chain(*ends.values()))
+    return ends, hashlib.sha256(fields).digest(), tuple(map(max, zip(*limits)))
+
+
+# For the same reason.
+@lru_cache(maxsize=2)
+def _check_signed(identities, signatures, n_losable, *about):
+    """Raise ProtocolError unless all but so many have signed; the others did not."""
+    starts = range(0, len(signatures), SIGNATURE_BYTES)
+    for identity, start in zip(identities, starts, strict=True):
+        signature = signatures[start : start + SIGNATURE_BYTES]
+        if identity is None:  # was lost before
+            continue
+        if any(signature):
+            check_signature(identity, signature, *about)
+        else:
+            n_losable -= 1
+    if n_losable < 0:
+        raise ProtocolError("too few parties compare what they were told")
 
 
 class PartySession:
@@ -166,10 +178,20 @@ class PartySession:
     min_rows, min_cell_count : int
         Fewest rows that this party lets a sum, or a cell, be about; the strictest
         party's, once all are known.
+    pairs : dict, default=None
+        Where simulated parties, which are all in one process, find what two of them
+        share: each pair then agrees on it once, and not at both ends.
     """
 
     def __init__(
-        self, name, agreement, identity, pins=None, min_rows=1, min_cell_count=0
+        self,
+        name,
+        agreement,
+        identity,
+        pins=None,
+        min_rows=1,
+        min_cell_count=0,
+        pairs=None,
     ):
         self.name = name
         self.roster = agreement.roster
@@ -183,8 +205,9 @@ class PartySession:
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()
-        self._peers = {}
-        self._secrets = {}
+        #: name, identity and session key of every party
+        self._ends = {}
+        self._pairs = {} if pairs is None else pairs
         self._channels = {}
 
     def hello(self):
@@ -202,31 +225,27 @@ class PartySession:
         if len(hellos) != _HELLO_BYTES * len(self.roster):
             raise ProtocolError("malformed greetings")
         met = _read_hellos(self.roster, hellos, self.session, self.roster_hash)
-        self._peers, self.keys_hash, limits = met
+        self._ends, self.keys_hash, limits = met
         self.min_rows, self.min_cell_count = limits
         if self._pins is not None:
-            for name, (identity, _) in self._peers.items():
+            for name, (_, identity, _) in self._ends.items():
                 if self._pins.get(name) != identity:
                     raise ProtocolError("an identity is not the one pinned")
-        if self._peers[self.name] != (self._identity.public, self._ephemeral.public):
+        mine = self.name.encode(), self._identity.public, self._ephemeral.public
+        if self._ends[self.name] != mine:
             raise ProtocolError("this party's own key was replaced")
 
-    def _end(self, name):
-        identity, ephemeral = self._peers[name]
-        return name.encode(), identity, ephemeral
-
     def _secret(self, peer):
-        if peer == self.name or peer not in self._peers:
+        if peer == self.name or peer not in self._ends:
             raise ProtocolError("no such peer in this session")
-        if peer not in self._secrets:
-            self._secrets[peer] = PairSecret(
-                self._ephemeral.exchange(self._peers[peer][1]),
-                self.session,
-                self.roster_hash,
-                self._end(self.name),
-                self._end(peer),
-            )
-        return self._secrets[peer]
+        mine, theirs = self._ends[self.name], self._ends[peer]
+        # both ends of a pair look for it under the same words
+        pair = (self.session, self.roster_hash, *sorted([mine, theirs]))
+        secret = self._pairs.get(pair)
+        if secret is None:
+            shared = self._ephemeral.exchange(theirs[2])
+            secret = self._pairs[pair] = PairSecret(shared, *pair)
+        return secret
 
     def channel(self, peer):
         """Return the sealed channel to a peer."""
@@ -246,16 +265,23 @@ class PartySession:
 
     def verify(self, peer, message, signature):
         """Raise ProtocolError unless `peer` signed `message` in this session."""
-        if peer not in self._peers:
+        if peer not in self._ends:
             raise ProtocolError("no such peer in this session")
-        check_signature(
-            self._peers[peer][0],
-            signature,
-            b"message",
-            self.session,
-            self.roster_hash,
-            message,
-        )
+        about = b"message", self.session, self.roster_hash, message
+        check_signature(self._ends[peer][1], signature, *about)
+
+    def check_signed(self, message, signatures, counted, n_losable=0):
+        """Raise ProtocolError unless the counted parties all signed `message`.
+
+        Signatures are in the order of the roster; zeros, of which some are allowed,
+        stand for those of parties that were lost.
+        """
+        if len(signatures) != SIGNATURE_BYTES * len(self.roster):
+            raise ProtocolError("malformed signatures")
+        counted = set(counted)
+        identities = [end[1] if n in counted else None for n, end in self._ends.items()]
+        about = b"message", self.session, self.roster_hash, message
+        _check_signed(tuple(identities), signatures, n_losable, *about)
 
     def __reduce__(self):
         raise TypeError("a PartySession holds keys and cannot be pickled")

@@ -99,8 +99,10 @@ class Terms:
         Returns
         -------
         payload : dict
+            Without fields that are None.
         """
-        return _plain(self)
+        values = _plain(self).items()
+        return {name: value for name, value in values if value is not None}
 
     @classmethod
     def from_payload(cls, payload: dict) -> Self:
@@ -116,9 +118,12 @@ class Terms:
         terms : Terms
         """
         names = {f.name for f in fields(cls)}
-        if not isinstance(payload, dict) or payload.keys() != names:
+        if not isinstance(payload, dict) or not payload.keys() <= names:
             raise ValueError(f"{cls.__name__} has the fields {sorted(names)}")
-        return cls(**payload)
+        # terms have one encoding only
+        if any(value is None for value in payload.values()):
+            raise ValueError("a field that is None is left out")
+        return cls(**dict.fromkeys(names) | payload)
 
     def raised_to(self, limits: dict[str, int]) -> Self:
         """Return terms with limits at least as strict as these.

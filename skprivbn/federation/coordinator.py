@@ -19,6 +19,7 @@ import numpy as np
 from skprivbn.crypto import AdditiveBackend, MaskingBackend, resolve_backend
 from skprivbn.crypto._base import outvoted
 from skprivbn.crypto._registry import named_parameters
+from skprivbn.crypto.sealing import SIGNATURE_BYTES
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
 from skprivbn.federation._session import check_roster
@@ -37,6 +38,7 @@ RESULT_RTOL = 1e-7
 #: what parties may say, and what such a reply has beside ``released``
 _SAYS = {
     "hello": {"hello": bytes},
+    "signed": {"signed": bytes},
     "keys": {"sealed": dict, "phase": int},
     "sealed": {"sealed": dict, "phase": int, "tells": str, "kind": str, "waits": bool},
     "hears": {"hears": str},
@@ -212,6 +214,18 @@ class Coordinator(ABC):
             if kind == "hello":
                 hellos = b"".join(said["hello"] for said in self._said.values())
                 self._answer(dict.fromkeys(self.active, {"hellos": hellos}))
+            elif kind == "signed":
+                nothing = {"signed": bytes(SIGNATURE_BYTES)}
+                said = [self._said.get(name, nothing) for name in self.roster]
+                signatures = b"".join(words["signed"] for words in said)
+                ends = range(0, len(signatures), SIGNATURE_BYTES)
+                of_others = {
+                    name: signatures[:end] + signatures[end + SIGNATURE_BYTES :]
+                    for name, end in zip(self.roster, ends)
+                }
+                self._answer(
+                    {name: {"signed": of_others[name]} for name in self.active}
+                )
             elif kind == "sum":
                 if progress is not None:
                     progress(self._first_words()["sum"])
@@ -241,7 +255,7 @@ class Coordinator(ABC):
         points = {
             name: next(
                 (word, said[word] if word in ("sum", "hears") else "")
-                for word in ("hello", "sum", "hears", "result")
+                for word in ("hello", "sum", "signed", "hears", "result")
                 if word in said
             )
             for name, said in self._said.items()
@@ -491,6 +505,8 @@ class InProcessFederation(Coordinator):
     ) -> None:
         super().__init__(blocks, program, terms, backend, **options)
         kind: Any = type(self.backend)
+        #: what every two parties share
+        self._pairs: dict = {}
         self._runners = {
             name: Runner(
                 name,
@@ -499,6 +515,7 @@ class InProcessFederation(Coordinator):
                 lambda name: kind(),
                 replace(policy, is_simulated=True),
                 debug=debug,
+                pairs=self._pairs,
             )
             for name, block in blocks.items()
         }
@@ -516,6 +533,7 @@ class InProcessFederation(Coordinator):
         return self._runners[name].failure
 
     def _close(self):
+        self._pairs.clear()
         for runner in self._runners.values():
             runner.close()
 

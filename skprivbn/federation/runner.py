@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.crypto._authentication import agree_on_group_key
+from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._policy import HostPolicy
@@ -78,6 +79,9 @@ class Runner:
     debug : bool, default=False
         Let exceptions through instead of turning them into codes. For developing
         a protocol on data that are nobody's secret.
+    pairs : dict, default=None
+        Where simulated parties find what two of them share: each pair then agrees on it
+        once, and not at both ends.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class Runner:
         identity: Identity | None = None,
         pins: dict[str, bytes] | None = None,
         debug: bool = False,
+        pairs: dict | None = None,
     ) -> None:
         self.name = name
         self._block = block
@@ -98,7 +103,7 @@ class Runner:
         self._policy = policy
         self._identity = identity or Identity()
         self._pins = pins
-        self._debug = debug
+        self._debug, self._pairs = debug, pairs
         #: what went wrong last, for the people on this side
         self.failure: Exception | None = None
         self._forget()
@@ -220,7 +225,13 @@ class Runner:
         wanted = self._terms.least_rows() if n_parties > 1 else 1
         least, pins = max(policy.min_rows, wanted), self._pins
         self._session = PartySession(
-            self.name, agreement, self._identity, pins, least, policy.min_cell_count
+            self.name,
+            agreement,
+            self._identity,
+            pins,
+            least,
+            policy.min_cell_count,
+            self._pairs,
         )
         self._rest = self._run()
         return next(self._rest)
@@ -509,23 +520,18 @@ class Runner:
         """
         if not self._has_uncompared_total or len(self._counted) == 1:
             return
-        session, counted = self._session, set(self._counted)
-        fields = self._heard + session.group.transcript
-        purpose = b"compared " + hashlib.sha256(fields).digest()
-        peers = [p for p in self._backend.compared_with(session) if p in counted]
-        # only these two can make it, for these totals, and each its own
-        mine = purpose + self.name.encode()
-        told = {peer: session.pair_key(peer, mine) for peer in peers}
-        self._phase += 1
-        self._expect(MAX_KEY_BYTES)
-        heard = _only((yield {"sealed": told, "phase": self._phase}), "sealed")
-        wanted = {p: session.pair_key(p, purpose + p.encode()) for p in peers}
+        session, roster = self._session, self._agreement.roster
+        # a digest under a key of all parties: nobody else can guess what was signed
+        text = join_fields("compared", self._heard, session.group.transcript)
+        self._expect(PARTY_BYTES * len(roster))
+        mine = session.sign(text)
+        answer = yield {"signed": mine}
         # with recovery, some may be lost since their vectors were added
-        roster = self._agreement.roster
         n_losable = len(roster) - self._backend.n_needed(len(roster))
-        same = all(wanted.get(peer) == code for peer, code in heard.items())
-        if not same or len(heard) < len(wanted) - n_losable:
-            raise ProtocolError("the parties were not told the same totals")
+        signed = _only(answer, "signed", bytes)
+        place = roster.index(session.name) * len(mine)
+        signed = signed[:place] + mine + signed[place:]
+        session.check_signed(text, signed, self._counted, n_losable)
 
     def _expect(self, n_bytes):
         """Say how long the next message may be."""

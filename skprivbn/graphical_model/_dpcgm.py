@@ -145,11 +145,14 @@ class DPCGMLearner(
         no longer falls before; going on learns the noise. `tol` (1e-6), the largest
         change of a potential at which they end, too. ``inference="nlbp"`` solves the
         E-step by non-linear belief propagation as in [1]_ instead of its dual, which is
-        slower with the same result.
-        For "naive": `regularization` (1e-4), the ridge penalty.
+        slower with the same result; with `damping`, the weight of the tables before in
+        each of its iterations (None: one that grows, as a constant one does not
+        converge for Laplace noise).
+        For "naive": `regularization` (1e-4), the ridge penalty; `projection` (True),
+        whether noisy tables are first made non-negative, of the same total.
         For "psgd": `sampling_rate` (0.02), the probability of each row, or person, to
         be in the batch of a step; `n_steps` (200); `clip`, the bound on a gradient's
-        norm (None: the square root of the number of cliques); `learning_rate` (0.4).
+        norm (None: the largest norm of a row's counts); `learning_rate` (0.4).
 
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
@@ -436,7 +439,7 @@ class DPCGMLearner(
             states = self._read_states(partition, search)
         make_layout = partial(layout_for, self, states)
         if self.method == "psgd":
-            layout = make_layout(search.cliques)
+            layout = make_layout(search.cliques, search.ties)
             ledger = self._descend(layout, partition, states, progress)
         else:
             *told, ledger = ask_holders(

@@ -98,8 +98,8 @@ def maximise_likelihood(
 
 
 @single_threaded
-def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS):
-    """Maximum likelihood as if the noisy tables, projected, were the truth.
+def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS, projection=True):
+    """Maximum likelihood as if the noisy tables were the truth.
 
     The penalty is lowered to its value in steps of ten, each fit starting from the
     one before.
@@ -114,6 +114,8 @@ def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS):
         Iterations for each penalty.
     progress : Progress, default=NO_PROGRESS
         Told of every penalty.
+    projection : bool, default=True
+        Whether tables are projected first; else negative counts stay.
 
     Returns
     -------
@@ -123,7 +125,9 @@ def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS):
     converged : bool
         False if the iterations for the last penalty ran out.
     """
-    marginals = projected_marginals(tables)
+    marginals = tables.values / tables.n_records()
+    if projection:
+        marginals = projected_marginals(tables)
     n_steps = max(int(np.ceil(np.log10(1e-2 / penalty) - 1e-9)), 0)
     path = penalty * 10.0 ** np.arange(n_steps, -1, -1)
     theta, n_iter = None, 0
@@ -291,11 +295,10 @@ def log_noise_gradient(tables, expected):
     return residual / tables.variance
 
 
-def nonlinear_belief_propagation(tables, theta, n_records, max_iter=100, tol=1e-4):
+def nonlinear_belief_propagation(
+    tables, theta, n_records, max_iter=100, tol=1e-4, damping=None
+):
     """Algorithm 1 of the paper: the E-step as repeated belief propagation.
-
-    The damping is 2 / (k + 1) in iteration k; with a constant one the iterates keep
-    jumping around the kinks of the Laplace likelihood.
 
     Parameters
     ----------
@@ -309,6 +312,10 @@ def nonlinear_belief_propagation(tables, theta, n_records, max_iter=100, tol=1e-
         Most iterations.
     tol : float, default=1e-4
         Stop when the mean change of a cell is below this fraction of the noise.
+    damping : float, default=None
+        Weight of the tables before in every iteration, as in the paper, with which the
+        iterates keep jumping around the kinks of the Laplace likelihood. None gives
+        1 - 2 / (k + 1) in iteration k, with which they do not.
 
     Returns
     -------
@@ -321,7 +328,8 @@ def nonlinear_belief_propagation(tables, theta, n_records, max_iter=100, tol=1e-
     for k in range(1, max_iter + 1):
         shifted = theta + log_noise_gradient(tables, expected)
         proposal = n_records * layout.marginals(shifted)[1]
-        change = 2 / (k + 1) * (proposal - expected)
+        step = 2 / (k + 1) if damping is None else 1 - damping
+        change = step * (proposal - expected)
         expected = expected + change
         if np.abs(change).mean() <= smallest:
             break
@@ -420,6 +428,7 @@ def collective_em(
     max_iter=2000,
     tol=1e-6,
     progress=NO_PROGRESS,
+    damping=None,
 ):
     """Algorithm 2 of the paper, stopped before it learns the noise.
 
@@ -439,6 +448,8 @@ def collective_em(
         Stop when no potential changes by more.
     progress : Progress, default=NO_PROGRESS
         Told of every iteration.
+    damping : float, default=None
+        Of "nlbp", see :func:`nonlinear_belief_propagation`.
 
     Returns
     -------
@@ -459,7 +470,9 @@ def collective_em(
                 )
                 new = theta + shift
             else:
-                expected = nonlinear_belief_propagation(tables, theta, n_records)
+                expected = nonlinear_belief_propagation(
+                    tables, theta, n_records, damping=damping
+                )
                 new, _ = maximise_likelihood(
                     layout, expected / n_records, 0.0, theta, max_iter=200, tol=1e-7
                 )

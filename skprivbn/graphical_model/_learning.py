@@ -44,7 +44,7 @@ def estimate_potentials(tables, learner, progress):
     if exact or learner.method == "naive":
         penalty = _EXACT_PENALTY if exact else settings.regularization
         theta, n_iter, converged = naive_mle(
-            tables, penalty, settings.max_iter, progress
+            tables, penalty, settings.max_iter, progress, settings.projection
         )
     elif learner.method == "cgm":
         theta, n_iter, converged = collective_em(
@@ -54,6 +54,7 @@ def estimate_potentials(tables, learner, progress):
             settings.max_iter,
             settings.tol,
             progress,
+            settings.damping,
         )
     else:
         theta = empirical_bayes(tables, progress=progress)

@@ -188,10 +188,15 @@ def check_combinations(learner, several, aligned, states):
                 "parties= or a partition"
             )
     given = [name for name, values in aligned.items() if values is not None]
-    if psgd and ("sample_weight" in given or settings.stationary or chosen_privately):
+    if psgd and ("sample_weight" in given or chosen_privately):
         raise ValueError(
-            "method='psgd' takes fixed, untied cliques (cliques='chain' or a list) and "
-            "rows without weights"
+            "method='psgd' takes given cliques (cliques='chain' or a list) and rows "
+            "without weights"
+        )
+    if psgd and settings.null_state is not None:
+        raise ValueError(
+            "method='psgd' maximises the likelihood of whole rows, and null_state= "
+            "leaves parts of them out: declare structural_zeros instead"
         )
     if psgd and settings.kind == "clip":
         raise ValueError(

@@ -68,7 +68,7 @@ def private_gradient_descent(
     codes : ndarray of int of shape (n_samples, n_columns)
         The rows.
     layout : TableLayout
-        The field, without ties.
+        The field, perhaps with ties.
     epsilon, delta : float
         Guarantee of the whole descent.
     progress : Progress, default=NO_PROGRESS
@@ -80,8 +80,9 @@ def private_gradient_descent(
     n_steps : int, default=200
         Number of steps.
     clip : float, default=None
-        Bound on the norm of a row's, or person's, gradient; by default the square root
-        of the number of cliques, which clips little.
+        Bound on the norm of a row's, or person's, gradient; by default the largest norm
+        of a row's counts, the square root of the number of cliques without ties, which
+        clips little.
     learning_rate : float, default=0.4
         Of Adam.
 
@@ -90,7 +91,7 @@ def private_gradient_descent(
     theta : ndarray of shape (n_parameters,)
         Average over the second half of the steps.
     """
-    clip = clip or np.sqrt(len(layout.cliques))
+    clip = clip or float(np.linalg.norm(layout.multiplicity))
     multiplier = noise_multiplier(epsilon, delta, sampling_rate, n_steps)
     grid = 2.0 ** (_FACTOR_BITS + _MARGINAL_BITS)
     theta, average = np.zeros((2, layout.n_parameters))

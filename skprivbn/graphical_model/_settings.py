@@ -28,8 +28,17 @@ _INFERENCE = {
 }
 _METHODS = {
     "auto": {"max_iter": _COUNT},
-    "cgm": {"max_iter": _COUNT, "discrepancy": _NOT_NEGATIVE, "tol": _NOT_NEGATIVE},
-    "naive": {"max_iter": _COUNT, "regularization": _POSITIVE},
+    "cgm": {
+        "max_iter": _COUNT,
+        "discrepancy": _NOT_NEGATIVE,
+        "tol": _NOT_NEGATIVE,
+        "damping": [Interval(Real, 0, 1, closed="left"), None],
+    },
+    "naive": {
+        "max_iter": _COUNT,
+        "regularization": _POSITIVE,
+        "projection": ["boolean"],
+    },
     "psgd": {
         "sampling_rate": [Interval(Real, 0, 1, closed="right")],
         "n_steps": _COUNT,
@@ -83,6 +92,8 @@ def settings_of(learner):
             regularization=1e-4,
             discrepancy=0.7,
             tol=1e-6,
+            damping=None,
+            projection=True,
             sampling_rate=0.02,
             n_steps=200,
             clip=None,

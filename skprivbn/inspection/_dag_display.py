@@ -25,7 +25,7 @@ EDGE_STYLES = {
     "true edge": {"color": "#333333", "linestyle": "-"},
     "extra": {"color": "#D55E00", "linestyle": "-"},
     "reversed": {"color": "#D55E00", "linestyle": "-."},
-    "missing": {"color": "#8C8C8C", "linestyle": "--"},
+    "missing": {"color": "#C0C0C0", "linestyle": "--"},
 }
 
 

@@ -172,10 +172,10 @@ class MixtureDisplay:
                     height,
                     angle=angle,
                     fill=False,
-                    linewidth=1.6,
+                    linewidth=1.2,
                     edgecolor="black",
                     alpha=opacity,
-                    zorder=3,
+                    zorder=1,
                 )
                 self.ellipses_.append(self.ax_.add_patch(ellipse))
         self.ax_.scatter(*np.asarray(self.means).T, marker="+", color="black", zorder=4)

@@ -72,10 +72,11 @@ _HINTS = {
     "invalid-data": "its y is not what the family needs (classes, counts, or "
     "proportions of sample_weight trials), or its offset or sample_weight has gaps",
     "out-of-range": "look at the units of X, y, offset and sample_weight",
-    "too-detailed": "if few of its rows are in a cluster, small_clusters='pool' merges "
-    "such clusters before they are named; if few rows share labels of two columns of "
-    "clusters, or few of a cluster that others hold, too, share a value of a feature, "
-    "leave one of these out",
+    "too-detailed": "if few of its rows are in a cluster, have the sites join clusters "
+    "(map in their site files), or let small_clusters='pool' merge them before they "
+    "are named, which helps where merged ones have enough rows and outcomes; if few "
+    "rows share labels of two columns of clusters, or few of a cluster that others "
+    "hold, too, share a value of a feature, leave one of these out",
     "too-few-rows": "if few rows, of a cluster or of all parties, have the rarer "
     "outcome or a rare level of a feature, merge clusters or leave the feature out; if "
     "few of its rows are in a cluster that it holds alone, release_effects='shared' "

@@ -1,8 +1,6 @@
 """Rows that different parties hold."""
 
 from collections.abc import Callable, Sequence
-from copy import copy
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,8 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin, check_described
-from skprivbn.federation._remote import RemoteRows
-from skprivbn.federation._rows import RowSource, map_rows
+from skprivbn.federation._rows import RowSource, map_rows, row_blocks
 from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
@@ -21,26 +18,16 @@ from skprivbn.partition._base import (
     check_labels,
     column_labels,
     find_columns,
-    is_partition,
     keep_persons,
     names_of,
     refuse_name,
     refuse_paths,
-    refuse_tables,
 )
-from skprivbn.utils import warn_user
-from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
     declared_categories,
     declared_labels,
+    dtypes_of,
     keep_types,
-    missing_entries,
-    numbers_or_gaps,
-    other_ways,
-    refuse_missing,
-    refuse_text,
-    validate_table,
-    wants_floats,
     without_columns,
 )
 
@@ -103,17 +90,20 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         refuse_paths(blocks)
         self._places: dict[str, np.ndarray] | None = None
         self._declared: dict[str, list] = {}
+        #: types of the columns of dataframes, by party; none for arrays
+        self._dtypes: dict[str, list] = {}
         for key, values in aligned.items():
             _check_holders(key, values, blocks)
         labels = _common_labels(blocks, feature_names)
         self._blocks, kinds = {}, {}
         for name, rows in blocks.items():
             given, places = column_labels(rows), slice(None)
-            declared = declared_categories(rows)
+            declared, dtypes = declared_categories(rows), dtypes_of(rows)
             if given is not None:
                 places = find_columns(given, labels, f"party {name!r}")
                 declared = [declared[i] for i in places] if declared else []
-            self._declared[name] = declared
+                dtypes = [dtypes[i] for i in places] if dtypes else []
+            self._declared[name], self._dtypes[name] = declared, dtypes
             rows = _table(rows, places, labels)
             block = {"X": rows}
             for key, values in aligned.items():
@@ -226,7 +216,10 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         return tuple(key for key in self._blocks[self.names[0]] if key != "X")
 
     def map_rows(
-        self, function: Callable, feature_names: Sequence[str] | None = None
+        self,
+        function: Callable,
+        feature_names: Sequence[str] | None = None,
+        **further: Any,
     ) -> "HorizontalPartition":
         """Apply a function to the rows of each party, where they are.
 
@@ -236,6 +229,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             From an array of rows to an array with as many rows.
         feature_names : sequence of str, default=None
             Names of the features that come out.
+        **further : dict of str to array-like of shape (n_rows,)
+            Further values to go with the rows of each party.
 
         Returns
         -------
@@ -250,7 +245,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             name: map_rows(block["X"], function, feature_names)
             for name, block in self._blocks.items()
         }
-        mapped = HorizontalPartition(rows, feature_names, **aligned)
+        mapped = HorizontalPartition(rows, feature_names, **aligned, **further)
         mapped._places = self._places
         return mapped
 
@@ -303,13 +298,86 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         -------
         partition : HorizontalPartition
         """
-        places = find_columns(self.feature_names or [], feature_names, "the partition")
-        ordered = self.map_rows(lambda rows: rows[:, places], feature_names)
-        ordered._declared = {
-            name: [labels[i] for i in places] if labels else []
-            for name, labels in self._declared.items()
+        return self.choose(
+            find_columns(self.feature_names or [], feature_names, "the partition")
+        )
+
+    def choose(self, places: Sequence[int], **further: Any) -> "HorizontalPartition":
+        """Return the same rows with some of their features.
+
+        Parameters
+        ----------
+        places : sequence of int
+            Which, in the order in which they are wanted.
+        **further : dict of str to array-like of shape (n_rows,)
+            Further values to go with the rows of each party.
+
+        Returns
+        -------
+        partition : HorizontalPartition
+        """
+        names = self.feature_names and [self.feature_names[i] for i in places]
+        chosen = self.map_rows(lambda rows: rows[:, places], names, **further)
+        return chosen._typed_as(self, places)
+
+    def _typed_as(self, given, places):
+        """Take over what columns of another partition declare; None has numbers."""
+        for holder in self.names:
+            declared, dtypes = given._declared[holder], given._dtypes[holder]
+            if declared:
+                self._declared[holder] = [
+                    i if i is None else declared[i] for i in places
+                ]
+            if dtypes:
+                of = [np.dtype(float) if i is None else dtypes[i] for i in places]
+                self._dtypes[holder] = of
+        return self
+
+    def beside(self, aligned: dict[str, str]) -> "HorizontalPartition":
+        """Return the same rows with some columns beside them, which leave X.
+
+        Parameters
+        ----------
+        aligned : dict of str to str
+            Names of columns by what they are, as in ``{"y": "died"}``.
+
+        Returns
+        -------
+        partition : HorizontalPartition
+        """
+        names = self.feature_names or []
+        for key, column in aligned.items():
+            if column not in names:
+                has = f"which has {names}" if names else "whose columns have no names"
+                raise PartitionError(
+                    f"{key}={column!r} is no column of the partition, {has}"
+                )
+            if key in self.aligned:
+                raise PartitionError(
+                    f"{key}={column!r}: the partition already says what {key} is"
+                )
+        rest = [i for i, name in enumerate(names) if name not in aligned.values()]
+        values = {
+            key: {name: self._column(name, names.index(column)) for name in self.names}
+            for key, column in aligned.items()
         }
-        return ordered
+        return self.choose(rest, **values)
+
+    def _column(self, holder, place):
+        """Return a column of a party, in the type that it has in a dataframe."""
+        blocks = row_blocks(self._blocks[holder]["X"])
+        column = np.concatenate([rows[:, place] for rows in blocks])
+        dtypes = self._dtypes[holder]
+        if dtypes and getattr(dtypes[place], "kind", "O") in "iub":
+            return column.astype(dtypes[place])
+        # of text and numbers together, numpy would make text
+        kinds = {type(value) for value in column.tolist()}
+        return np.array(column.tolist()) if len(kinds) == 1 else column
+
+    @property
+    def dtypes(self) -> list[dict]:
+        """Types of the columns, by name, as each party's dataframe has them."""
+        return [dict(zip(self._column_names, of)) for of in self._dtypes.values() if of]
 
     def _check_described(self, names, states):
         for name, block in self._blocks.items():
@@ -397,189 +465,3 @@ def _rows_of_parties(party, n_samples):
     if len(set(names)) != len(names):
         raise PartitionError("different labels in party look the same as text")
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
-
-
-def check_horizontal(
-    estimator: Any,
-    X: TableLike,
-    party: ArrayLike | None = None,
-    *,
-    reset: bool = True,
-    dtype: Any = "numeric",
-    aligned: dict | None = None,
-    **checks: Any,
-) -> HorizontalPartition | RemoteRows:
-    """Turn the arguments of ``fit`` into rows per party, or say what is wrong.
-
-    Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's
-    ``validate_data`` does.
-
-    Parameters
-    ----------
-    estimator : estimator
-    X : array-like of shape (n_samples, n_features), HorizontalPartition or RemoteRows
-    party : array-like of shape (n_samples,), default=None
-        Label of each row's holder.
-    reset : bool, default=True
-        Whether to set or to check the number and names of features.
-    dtype : dtype or list of dtype, default="numeric"
-        As in scikit-learn's ``check_array``.
-    aligned : dict of str to array-like, default=None
-        Further values per row, or names of columns if X is remote; None entries are
-        left out.
-    **checks
-        Options of ``check_array``.
-
-    Returns
-    -------
-    partition : HorizontalPartition or RemoteRows
-    """
-    aligned = {k: v for k, v in (aligned or {}).items() if v is not None}
-    if isinstance(X, RemoteRows) and party is None:
-        rows = X.checked(
-            aligned,
-            as_float=wants_floats(dtype),
-            finite=checks.get("ensure_all_finite", True) is True,
-        )
-        return check_features(estimator, rows, reset)
-    if is_partition(X):
-        if not isinstance(X, HorizontalPartition | RemoteRows):
-            raise PartitionError(
-                f"X is a {type(X).__name__}; "
-                f"{type(estimator).__name__} needs rows held by different parties"
-            )
-        beside = [*(["party"] if party is not None else []), *aligned]
-        if beside:
-            raise PartitionError(
-                f"{beside} cannot be given beside a partition, which already says who "
-                "holds which rows and values: values per row go into it, as in "
-                "HorizontalPartition(blocks, y={'north': ...})"
-            )
-        partition = _check_given(estimator, X, reset, dtype, checks)
-    else:
-        refuse_tables(X, "HorizontalPartition")
-        for key, values in {"party": party, **aligned}.items():
-            refuse_name(key, values)
-        declared = declared_categories(X)
-        X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
-        names = getattr(estimator, "feature_names_in_", None)
-        partition = HorizontalPartition.from_rows(X, party, names, **aligned)
-        partition._declared = dict.fromkeys(partition.names, declared)
-        if not _has_noise(estimator):
-            _refuse_empty(partition)
-    if reset and not _has_noise(estimator):
-        _warn_of_copies(partition)
-    return partition
-
-
-def _has_noise(estimator):
-    """Tell whether noise is to hide how many rows a party has, and which."""
-    return getattr(estimator, "epsilon", None) is not None
-
-
-def _warn_of_copies(partition):
-    """Warn of two parties with the same rows; few rows may be equal by chance."""
-    alike: dict = {}
-    for name, block in partition._blocks.items():
-        rows = block["X"]
-        if isinstance(rows, RowSource) or len(rows) < 5:
-            continue
-        # None stands for gaps: pandas' NA cannot be compared
-        first = tuple(np.where(missing_entries(rows[:1]), None, rows[:1])[0])
-        others = alike.setdefault((rows.shape, first), {})
-        for other, its_rows in others.items():
-            if _is_copy(rows, its_rows):
-                warn_user(
-                    f"parties {other!r} and {name!r} hold the same rows, which then "
-                    "count twice: was one table given to both?"
-                )
-                return
-        others[name] = rows
-
-
-def _is_copy(rows, others):
-    """Tell whether rows are equal; such as are all alike may be by chance."""
-    if rows.dtype == object or others.dtype == object:
-        rows, others = (
-            np.where(missing_entries(table), None, table) for table in (rows, others)
-        )
-    return np.array_equal(rows, others) and not np.array_equal(rows[1:], rows[:-1])
-
-
-def _refuse_empty(partition):
-    """Refuse parties without rows."""
-    for name, n_rows in partition.n_rows().items():
-        if n_rows == 0:
-            raise PartitionError(f"party {name!r} has no rows: leave it out")
-
-
-def _check_given(estimator, partition, reset, dtype, checks):
-    """Return a partition with checked rows, or say what is wrong with whose."""
-    partition = check_features(estimator, partition, reset)
-    if _has_noise(estimator):
-        checks = checks | {"ensure_min_samples": 0}
-    else:
-        _refuse_empty(partition)
-    finite = checks.pop("ensure_all_finite", True)
-    names, otherwise = partition._column_names, other_ways(estimator)
-
-    def check(holder, rows):
-        if finite is False and wants_floats(dtype):
-            rows = numbers_or_gaps(rows)
-        with refuse_text(rows, names):
-            rows = check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
-        refuse_missing(rows, names, finite, holder, otherwise)
-        return rows
-
-    checked = copy(partition)
-    checked._blocks = {
-        name: block | {"X": map_rows(block["X"], partial(check, name))}
-        for name, block in partition._blocks.items()
-    }
-    return checked
-
-
-def check_features(estimator, partition, reset):
-    """Set or check the number and names of features, as scikit-learn does.
-
-    Parameters
-    ----------
-    estimator : estimator
-    partition : partition
-    reset : bool
-        Whether to set them.
-
-    Returns
-    -------
-    partition : partition
-        The same, its columns in the order in which the estimator has seen them.
-    """
-    given, user = partition.feature_names, type(estimator).__name__
-    if reset:
-        estimator.n_features_in_ = partition.n_features
-        if given is not None:
-            estimator.feature_names_in_ = np.asarray(given, object)
-        elif hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
-        return partition
-    if partition.n_features != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {partition.n_features} features, but {user} is expecting "
-            f"{estimator.n_features_in_} features as input"
-        )
-    fitted = getattr(estimator, "feature_names_in_", None)
-    if fitted is None or given is None:
-        if (fitted is None) != (given is None):
-            has, had = ("names", "none") if fitted is None else ("no names", "some")
-            warn_user(
-                f"the columns of X have {has}, and {user} was fitted to columns with "
-                f"{had}: they are taken in their order"
-            )
-        return partition
-    if set(given) != set(fitted):
-        raise ValueError(
-            f"X has the features {list(given)}, but {user} was fitted to {list(fitted)}"
-        )
-    if list(given) == list(fitted):
-        return partition
-    return partition.reorder(list(fitted))

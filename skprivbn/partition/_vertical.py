@@ -22,7 +22,8 @@ from skprivbn.partition._base import (
     refuse_paths,
     refuse_tables,
 )
-from skprivbn.partition._horizontal import ONE_PARTY, check_features
+from skprivbn.partition._checks import check_features
+from skprivbn.partition._horizontal import ONE_PARTY
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
@@ -50,8 +51,9 @@ class VerticalPartition(LocalPartition):
     columns : dict of str to sequence of str, default=None
         Names of each party's columns; read off dataframes, else ``party__0``,
         ``party__1``, ...
-    keys : dict of str to array-like of shape (n_rows,), default=None
-        Keys of each party's records. Without keys, records are aligned by order.
+    keys : str or dict of str to array-like of shape (n_rows,), default=None
+        Keys of each party's records, or the column of all dataframes that has them.
+        Without keys, records are aligned by order.
     order : sequence of str, default=None
         All column names, in the order in which the estimator shall see them; the
         parties' columns one after the other if None.
@@ -76,7 +78,7 @@ class VerticalPartition(LocalPartition):
         self,
         blocks: Mapping[str, ArrayLike],
         columns: Mapping[str, Sequence[str]] | None = None,
-        keys: Mapping[str, ArrayLike] | None = None,
+        keys: str | Mapping[str, ArrayLike] | None = None,
         order: Sequence[str] | None = None,
     ) -> None:
         check_is_mapping(blocks, "blocks", "columns")
@@ -91,6 +93,8 @@ class VerticalPartition(LocalPartition):
                 )
         self.names = check_roster(blocks)
         refuse_paths(blocks)
+        if isinstance(keys, str):
+            blocks, keys = _take_keys(blocks, keys)
         self._blocks, self.columns = {}, {}
         #: labels that the columns of dataframes declare, by name
         self.categories: dict[str, list] = {}
@@ -107,7 +111,8 @@ class VerticalPartition(LocalPartition):
             self._blocks[name] = {"X": values}
             self.columns[name] = [str(column) for column in given]
             self._declare(zip(self.columns[name], declared_categories(block)))
-        self.owners = find_owners(self.columns, "choose one owner")
+        advice = "choose one owner, or say keys= if it has the keys of records"
+        self.owners = find_owners(self.columns, advice)
         self.feature_names = list(self.owners) if order is None else list(order)
         if sorted(self.feature_names) != sorted(self.owners):
             raise PartitionError("order does not list every column exactly once")
@@ -250,6 +255,21 @@ class VerticalPartition(LocalPartition):
     def __repr__(self):
         sizes, n_rows = count_columns(self.columns), max(self.n_rows().values())
         return f"VerticalPartition({sizes}; {n_rows} rows)"
+
+
+def _take_keys(blocks, column):
+    """Return dataframes without a column, and the column of each."""
+    lacking = [n for n, b in blocks.items() if column not in (column_labels(b) or [])]
+    if lacking:
+        raise PartitionError(
+            f"keys={column!r} is no column of {lacking}: give dataframes that have it, "
+            "or keys={'bank': ..., 'insurer': ...}"
+        )
+    rest = {
+        name: block[[label for label in block.columns if label != column]]
+        for name, block in blocks.items()
+    }
+    return rest, {name: np.asarray(block[column]) for name, block in blocks.items()}
 
 
 def check_vertical(

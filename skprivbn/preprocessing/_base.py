@@ -1,13 +1,24 @@
 """What the federated transformers share."""
 
-from typing import ClassVar
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import TransformerMixin, clone
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import PrivateEstimator, by_holders
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation._cells import N_CELLS
-from skprivbn.partition import HorizontalPartition
+from skprivbn.federation._models import select_columns
+from skprivbn.partition import (
+    HorizontalPartition,
+    RemoteRows,
+    check_horizontal,
+    is_partition,
+)
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import (
     apply_to_rows,
@@ -18,31 +29,52 @@ from skprivbn.privacy._options import (
 from skprivbn.programs import Moments, MomentsTerms, moments, quantiles
 from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import moment_intervals, report_moments
-from skprivbn.utils._sklearn import _check_feature_names_in
+from skprivbn.utils import import_optional
+from skprivbn.utils._sklearn import _check_feature_names_in, _get_column_indices
 from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import validate_table
+from skprivbn.utils._validation import check_block, validate_table
+
+#: rows of which every estimator checks its columns itself
+ANY_ROWS = {"dtype": None, "ensure_all_finite": False}
+#: what transformers take for `columns`
+COLUMNS_CONSTRAINT = [str, Integral, "array-like", callable, None]
 
 
-class FederatedTransformer(TransformerMixin, PrivateEstimator):
-    """A transformer of numeric rows; float32 stays float32 after an exact fit.
+class ColumnsMixin(TransformerMixin):
+    """Transforms all columns, or some of them beside which the others stay.
 
-    After a fit with noise, or with nothing but public bounds, no row is refused: what
-    follows may be private, and an error would tell that there is such a row. All
-    results are float64 then, and subclasses implement ``_transform`` so that a row has
-    the same bits alone and among others.
+    Subclasses implement ``_apply`` for checked rows, ``_names_out`` and ``_inverse``
+    if there is an inverse.
     """
 
-    #: whether entries may be missing: True, or "allow-nan"
-    _complete: ClassVar[bool | str] = True
+    #: names or positions of columns, a selector, or None for all
+    columns: Any = None
 
-    @property
-    def _row_checks(self):
-        finite = False if hasattr(self, "privacy_spent_") else self._complete
-        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+    def _check_rows(self, X, party=None, **beside):
+        if self.columns is None:
+            return super()._check_rows(X, party, **beside)
+        if not is_partition(X):
+            self._places = _find_places(self.columns, X)
+        partition = check_horizontal(self, X, party, aligned=beside, **ANY_ROWS)
+        if is_partition(X):
+            self._places = _find_places(self.columns, partition)
+        return partition
 
-    @property
-    def _fit_checks(self):
-        return {"ensure_all_finite": self._complete}
+    def _learn_watched(self, X, y, partition):
+        vars(self).pop("_on_columns", None)
+        if self.columns is None:
+            return super()._learn_watched(X, y, partition)
+        inner = clone(self).set_params(columns=None)
+        if isinstance(partition, RemoteRows):
+            names = [partition.feature_names[place] for place in self._places]
+            chosen = partition.transformed(select_columns(self, self._places), names)
+        else:
+            chosen = partition.choose(self._places)
+        inner.fit(chosen)
+        own = {*self.get_params(deep=False), "n_features_in_", "feature_names_in_"}
+        vars(self).update({k: v for k, v in vars(inner).items() if k not in own})
+        self._on_columns = inner
+        return self
 
     @by_holders
     def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
@@ -56,11 +88,136 @@ class FederatedTransformer(TransformerMixin, PrivateEstimator):
         Returns
         -------
         X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
-            After a fit with `epsilon`, or to public edges of bins, rows with missing
-            entries are missing, and the others float64: nothing that follows depends
-            on which type the table of all rows has.
+            With `columns`, these first, then the others as they are. After a fit with
+            `epsilon`, or to public edges of bins, rows with missing entries are
+            missing, and the others float64: nothing that follows depends on which
+            type the table of all rows has.
         """
         X = validate_table(self, X, reset=False, **self._row_checks)
+        if self.columns is None:
+            return self._apply(X)
+        inner, names = self._on_columns, _check_feature_names_in(self)
+        part = check_block(X[:, self._places], names[self._places], **inner._row_checks)
+        made = inner._apply(part)
+        return np.hstack([made, X[:, self._rest]]) if self._rest else made
+
+    @property
+    def _rest(self):
+        """Places of the columns that stay as they are."""
+        if self.columns is None:
+            return []
+        return [i for i in range(self.n_features_in_) if i not in self._places]
+
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Return the names of the features that come out.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the columns; those seen in ``fit`` if None.
+
+        Returns
+        -------
+        feature_names_out : ndarray of object
+            Such as ``ward_surgery`` for a column of zeros and ones.
+        """
+        check_is_fitted(self)
+        names = _check_feature_names_in(self, input_features)
+        if self.columns is None:
+            return self._names_out(names)
+        return np.append(self._names_out(names[self._places]), names[self._rest])
+
+    def _names_out(self, names):
+        """Return names of what becomes of columns: theirs, if nothing else is said."""
+        return names
+
+    @available_if(lambda self: hasattr(self, "_inverse"))
+    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
+        """Undo the transformation, locally, as far as that can be.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_out)
+            As ``transform`` returns it.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            Labels are objects, None if unknown; bins are at their centres.
+        """
+        check_is_fitted(self)
+        if self.columns is None:
+            return self._inverse(X)
+        X = np.asarray(X)
+        n_made = X.shape[1] - len(self._rest)
+        made = self._inverse(X[:, :n_made])
+        both = np.hstack([made, X[:, n_made:].astype(X.dtype)])
+        return both[:, np.argsort([*self._places, *self._rest])]
+
+
+def _find_places(columns, X):
+    """Return the places of columns that are given by name, place, type or function."""
+    if is_partition(X):
+        names = X._column_names
+        if callable(columns):
+            found = {tuple(columns(_empty_frame(types))) for types in X.dtypes}
+            if len(found) != 1:
+                raise PartitionError(
+                    f"columns={columns!r} chooses by type, and arrays have none, or "
+                    "the same column is of different types at the parties: name columns"
+                )
+            columns = found.pop()
+        X = np.empty((1, len(names)))
+        columns = [columns] if isinstance(columns, str | Integral) else list(columns)
+        lacking = [c for c in columns if isinstance(c, str) and c not in names]
+        if lacking:
+            raise ValueError(f"columns: there are no {lacking}, only {list(names)}")
+        columns = [names.index(c) if isinstance(c, str) else c for c in columns]
+    else:
+        columns = columns(X) if callable(columns) else columns
+        X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
+    places = [int(place) for place in _get_column_indices(X, columns)]
+    if not places or len(set(places)) < len(places):
+        raise ValueError(f"columns={columns!r} names no column, or one twice")
+    return places
+
+
+def _empty_frame(types):
+    """Return a dataframe without rows, which selectors by type can look at."""
+    pandas = import_optional("pandas", "selecting columns by their types")
+    declared = {
+        name: pandas.CategoricalDtype(kind) if isinstance(kind, list) else kind
+        for name, kind in types.items()
+    }
+    return pandas.DataFrame({n: pandas.Series(dtype=t) for n, t in declared.items()})
+
+
+class FederatedTransformer(ColumnsMixin, PrivateEstimator):
+    """A transformer of numeric rows; float32 stays float32 after an exact fit.
+
+    After a fit with noise, or with nothing but public bounds, no row is refused: what
+    follows may be private, and an error would tell that there is such a row. All
+    results are float64 then, and subclasses implement ``_transform`` so that a row has
+    the same bits alone and among others.
+    """
+
+    #: whether entries may be missing: True, or "allow-nan"
+    _complete: ClassVar[bool | str] = True
+
+    @property
+    def _row_checks(self):
+        if self.columns is not None:
+            return ANY_ROWS
+        finite = False if hasattr(self, "privacy_spent_") else self._complete
+        return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
+
+    @property
+    def _fit_checks(self):
+        return {"ensure_all_finite": self._complete}
+
+    def _apply(self, X):
         if hasattr(self, "privacy_spent_"):
             return self._transform_all(X)
         return self._transform(X)

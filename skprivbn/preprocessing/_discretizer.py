@@ -1,21 +1,25 @@
 """Cut numeric features of several parties into the same bins."""
 
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.preprocessing._base import FederatedTransformer, fit_quantiles
+from skprivbn.preprocessing._base import (
+    COLUMNS_CONSTRAINT,
+    FederatedTransformer,
+    fit_quantiles,
+)
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, bounds_of, noise_terms
 from skprivbn.programs import QuantileTerms, quantiles
 from skprivbn.programs._quantiles import MAX_LEVELS
 from skprivbn.utils import warn_leak
-from skprivbn.utils._sklearn import Interval, StrOptions, _check_feature_names_in
+from skprivbn.utils._sklearn import Interval, StrOptions
 
 
 class FederatedKBinsDiscretizer(FederatedTransformer):
@@ -36,6 +40,9 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         The number of the bin, or a column of zeros and ones for each bin.
     strategy : {"quantile", "uniform"}, default="quantile"
         Bins of equal count, or of equal width.
+    columns : str, list or callable, default=None
+        Which columns to transform: names, positions, or a selector by type such as
+        ``make_column_selector``; the others follow them as they are. None means all.
     backend : str or AdditiveBackend, default="masking"
         How counts are hidden until they are summed.
     epsilon : float, default=None
@@ -94,6 +101,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         "n_bins": [Interval(Integral, 2, None, closed="left"), "array-like"],
         "encode": [StrOptions({"ordinal", "onehot-dense"})],
         "strategy": [StrOptions({"quantile", "uniform"})],
+        "columns": COLUMNS_CONSTRAINT,
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
         "min_rows": [Interval(Integral, 1, None, closed="left")],
@@ -105,6 +113,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         *,
         encode: str = "ordinal",
         strategy: str = "quantile",
+        columns: Any = None,
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -116,6 +125,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         self.n_bins = n_bins
         self.encode = encode
         self.strategy = strategy
+        self.columns = columns
         self.backend = backend
         self.epsilon = epsilon
         self.delta = delta
@@ -211,22 +221,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         columns = [bins[:, [j]] == np.arange(n) for j, n in enumerate(self.n_bins_)]
         return np.hstack(columns).astype(X.dtype)
 
-    def get_feature_names_out(
-        self, input_features: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return the names of the features, or one for each of their bins.
-
-        Parameters
-        ----------
-        input_features : array-like of str, default=None
-            Names of the features; those seen in ``fit`` if None.
-
-        Returns
-        -------
-        feature_names_out : ndarray of object
-        """
-        check_is_fitted(self)
-        names = _check_feature_names_in(self, input_features)
+    def _names_out(self, names):
         if self.encode == "ordinal":
             return names
         made = [
@@ -268,19 +263,7 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         estimator.n_bins_ = np.array([len(e) - 1 for e in estimator.bin_edges_])
         return estimator
 
-    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
-        """Replace bins by their centres, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features_out)
-            Numbers of bins, or zeros and ones.
-
-        Returns
-        -------
-        X_original : ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
+    def _inverse(self, X):
         bins = np.asarray(X, dtype=np.int64)
         if self.encode != "ordinal":
             parts = np.split(bins, np.cumsum(self.n_bins_)[:-1], axis=1)

@@ -6,16 +6,14 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import FederatedEstimator, by_holders
+from skprivbn.base import FederatedEstimator
 from skprivbn.bayesian_network._checks import check_states
 from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Ledger, check_received
-from skprivbn.partition import HorizontalPartition
+from skprivbn.preprocessing._base import ANY_ROWS, COLUMNS_CONSTRAINT, ColumnsMixin
 from skprivbn.preprocessing._categories import (
     MAX_LABELS,
     CategoriesTerms,
@@ -30,11 +28,9 @@ from skprivbn.utils._sklearn import (
     Interval,
     RealNotInt,
     StrOptions,
-    _check_feature_names_in,
     check_parameters,
 )
-from skprivbn.utils._typing import TableLike
-from skprivbn.utils._validation import is_missing, read_labels, validate_table
+from skprivbn.utils._validation import is_missing, read_labels
 
 #: a column with more different floats is no column of labels
 MANY_NUMBERS = 30
@@ -42,7 +38,7 @@ MANY_NUMBERS = 30
 INFREQUENT = "infrequent_sklearn"
 
 
-class CategoryEncoder(TransformerMixin, FederatedEstimator):
+class CategoryEncoder(ColumnsMixin, FederatedEstimator):
     """Learns the labels of every column; a subclass makes numbers of their codes."""
 
     categories: Any
@@ -56,7 +52,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
     _options: ClassVar[tuple] = ("handle_unknown",)
     #: labels are told; with `min_frequency` only, their frequencies are added up
     backend = "masking"
-    _row_checks = {"dtype": None, "ensure_all_finite": False}
+    _row_checks = ANY_ROWS
     _parameter_constraints = {
         "categories": [StrOptions({"auto"}), list, dict],
         "min_frequency": [
@@ -64,11 +60,15 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
             Interval(RealNotInt, 0, 1, closed="neither"),
             None,
         ],
+        "columns": COLUMNS_CONSTRAINT,
         "accountant": [PrivacyAccountant, None],
     }
 
     def _learn(self, partition):
         names = column_names(self)
+        # sites see labels as numbers, people by their names
+        texts = getattr(partition, "texts", {})
+        self._texts = [texts.get(name) for name in names]
         known, are_public = known_categories(self.categories, names, partition)
         vars(self).pop("privacy_spent_", None)
         if are_public and self.min_frequency is None:
@@ -123,6 +123,15 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         return [labels[rare] if rare.any() else None for labels, rare in columns]
 
     @property
+    def _shown_levels(self):
+        """Labels of each column that become numbers, as people know them."""
+        texts = getattr(self, "_texts", [None] * len(self._levels))
+        return [
+            [t[x] if t and isinstance(x, int) else x for x in labels.tolist()]
+            for labels, t in zip(self._levels, texts)
+        ]
+
+    @property
     def _levels(self):
         """Labels of each column that become numbers, that of rare ones last."""
         columns = zip(self.categories_, self._rare)
@@ -133,20 +142,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
             for labels, rare in columns
         ]
 
-    @by_holders
-    def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
-        """Turn labels into numbers, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or HorizontalPartition
-            Sites transform remote rows whenever these are used.
-
-        Returns
-        -------
-        X_new : ndarray of shape (n_samples, n_features_out) or HorizontalPartition
-        """
-        X = validate_table(self, X, reset=False, **self._row_checks)
+    def _apply(self, X):
         codes = self._codes(X, strict=self.handle_unknown == "error")
         return self._of_codes(self._merge(codes))
 
@@ -236,7 +232,7 @@ class CategoryEncoder(TransformerMixin, FederatedEstimator):
         return tags
 
 
-class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
+class FederatedOrdinalEncoder(CategoryEncoder):
     """Replace labels by their positions among the categories of all parties.
 
     Read more in the :ref:`User Guide <preprocessing>`.
@@ -259,6 +255,9 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
         In front of a private estimator an error would tell that there is such a row.
     unknown_value : float, default=nan
         The number of labels that are none of the categories.
+    columns : str, list or callable, default=None
+        Which columns to encode: names, positions, or a selector by type such as
+        ``make_column_selector``; the others follow them as they are. None means all.
     accountant : PrivacyAccountant, default=None
         Refuses, if it has a limit, that categories, or which of them are rare, are read
         off the data.
@@ -305,12 +304,14 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
         min_frequency: int | float | None = None,
         handle_unknown: str = "error",
         unknown_value: float = np.nan,
+        columns: Any = None,
         accountant: PrivacyAccountant | None = None,
     ) -> None:
         self.categories = categories
         self.min_frequency = min_frequency
         self.handle_unknown = handle_unknown
         self.unknown_value = unknown_value
+        self.columns = columns
         self.accountant = accountant
 
     def _of_codes(self, codes):
@@ -319,19 +320,16 @@ class FederatedOrdinalEncoder(OneToOneFeatureMixin, CategoryEncoder):
     def _public_model(self):
         return super()._public_model() | {"unknown_value": float(self.unknown_value)}
 
-    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
-        """Return the labels of numbers, locally.
+    @staticmethod
+    def _kept_labels(model, names, labels):
+        """Return the numbers that labels become; unknown ones may only be missing."""
+        if model["handle_unknown"] != "error" and not np.isnan(model["unknown_value"]):
+            return {}
+        columns = np.split(model["rare"], np.cumsum(model["sizes"])[:-1])
+        sizes = [np.sum(~rare) + rare.any() for rare in columns]
+        return {name: list(range(n)) for name, n in zip(names, sizes)}
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Positions among the categories; others are unknown labels, None.
-
-        Returns
-        -------
-        X_original : ndarray of object of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
+    def _inverse(self, X):
         return _labels_of(np.asarray(X, dtype=np.float64), self._levels)
 
 
@@ -361,6 +359,9 @@ class FederatedOneHotEncoder(CategoryEncoder):
         What to do with other labels and missing ones: raise, or make all columns of
         the feature zero, which with `drop` is what the first label is. In front of a
         private estimator an error would tell that there is such a row.
+    columns : str, list or callable, default=None
+        Which columns to encode: names, positions, or a selector by type such as
+        ``make_column_selector``; the others follow them as they are. None means all.
     accountant : PrivacyAccountant, default=None
         Refuses, if it has a limit, that categories, or which of them are rare, are read
         off the data.
@@ -412,12 +413,14 @@ class FederatedOneHotEncoder(CategoryEncoder):
         min_frequency: int | float | None = None,
         drop: str | None = None,
         handle_unknown: str = "error",
+        columns: Any = None,
         accountant: PrivacyAccountant | None = None,
     ) -> None:
         self.categories = categories
         self.min_frequency = min_frequency
         self.drop = drop
         self.handle_unknown = handle_unknown
+        self.columns = columns
         self.accountant = accountant
 
     def _find_categories(self, partition, names, known):
@@ -443,26 +446,11 @@ class FederatedOneHotEncoder(CategoryEncoder):
             ]
         ).astype(np.float64)
 
-    def get_feature_names_out(
-        self, input_features: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Return a name for each label of each column, such as ``ward_surgery``.
-
-        Parameters
-        ----------
-        input_features : array-like of str, default=None
-            Names of the columns; those seen in ``fit`` if None.
-
-        Returns
-        -------
-        feature_names_out : ndarray of object
-        """
-        check_is_fitted(self)
-        names = _check_feature_names_in(self, input_features)
+    def _names_out(self, names):
         made = [
             f"{name}_{label}"
-            for name, labels in zip(names, self._levels)
-            for label in labels.tolist()[self._n_dropped :]
+            for name, labels in zip(names, self._shown_levels)
+            for label in labels[self._n_dropped :]
         ]
         return np.array(made, dtype=object)
 
@@ -471,20 +459,7 @@ class FederatedOneHotEncoder(CategoryEncoder):
         sizes = [len(labels) - self._n_dropped for labels in self._levels]
         return np.repeat(names, sizes)
 
-    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
-        """Return the labels of columns of zeros and ones, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features_out)
-
-        Returns
-        -------
-        X_original : ndarray of object of shape (n_samples, n_features)
-            Where all columns of a feature are zero, the label that `drop` left out,
-            or None.
-        """
-        check_is_fitted(self)
+    def _inverse(self, X):
         first, levels = self._n_dropped, self._levels
         ends = np.cumsum([len(labels) - first for labels in levels])[:-1]
         parts = np.split(np.asarray(X, dtype=np.float64), ends, axis=1)

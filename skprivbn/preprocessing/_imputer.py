@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from sklearn.base import OneToOneFeatureMixin
 
 from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.preprocessing._base import (
+    COLUMNS_CONSTRAINT,
     FederatedTransformer,
     fit_moments,
     fit_quantiles,
@@ -26,7 +26,7 @@ from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._validation import is_missing, missing_entries
 
 
-class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
+class FederatedSimpleImputer(FederatedTransformer):
     """Replace missing values by a statistic of their column over all parties.
 
     A plain ``SimpleImputer`` would see the pooled rows, and one at each party would
@@ -44,6 +44,9 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         For ``"most_frequent"``: the values that each column may have, which is needed
         with `epsilon`. By default what a dataframe or the sites declare, else parties
         tell the values that they have, at most 256 of a column.
+    columns : str, list or callable, default=None
+        Which columns to complete: names, positions, or a selector by type such as
+        ``make_column_selector``; the others follow them as they are. None means all.
     backend : str or AdditiveBackend, default="masking"
         How counts and sums are hidden until they are added up.
     epsilon : float, default=None
@@ -102,6 +105,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
     _parameter_constraints = {
         "strategy": [StrOptions({"mean", "median", "most_frequent"})],
         "categories": [StrOptions({"auto"}), list, dict],
+        "columns": COLUMNS_CONSTRAINT,
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
@@ -111,6 +115,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
         *,
         strategy: str = "mean",
         categories: str | list | dict = "auto",
+        columns: Any = None,
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -120,6 +125,7 @@ class FederatedSimpleImputer(OneToOneFeatureMixin, FederatedTransformer):
     ) -> None:
         self.strategy = strategy
         self.categories = categories
+        self.columns = columns
         self.backend = backend
         self.epsilon = epsilon
         self.delta = delta

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import pinvh
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils.extmath import fast_logdet
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,6 +14,7 @@ from skprivbn.base import BACKEND_CONSTRAINT
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import check_received
 from skprivbn.preprocessing._base import (
+    COLUMNS_CONSTRAINT,
     FederatedTransformer,
     fit_moments,
     intervals_of,
@@ -27,7 +28,7 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import validate_table
 
 
-class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
+class FederatedStandardScaler(FederatedTransformer):
     """Standardise features by their mean and standard deviation over all parties.
 
     A plain ``StandardScaler`` in front of a private estimator would see the pooled
@@ -43,6 +44,9 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         Subtract the mean.
     with_std : bool, default=True
         Divide by the standard deviation.
+    columns : str, list or callable, default=None
+        Which columns to transform: names, positions, or a selector by type such as
+        ``make_column_selector``; the others follow them as they are. None means all.
     backend : str or AdditiveBackend, default="masking"
         How the sums are hidden. Means and variances are results, known to the
         coordinator, so that they are summed exactly under masks whatever the backend.
@@ -111,6 +115,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     _parameter_constraints = {
         "with_mean": ["boolean"],
         "with_std": ["boolean"],
+        "columns": COLUMNS_CONSTRAINT,
         "backend": BACKEND_CONSTRAINT,
         **PRIVACY_CONSTRAINTS,
     }
@@ -120,6 +125,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
         *,
         with_mean: bool = True,
         with_std: bool = True,
+        columns: Any = None,
         backend: str | AdditiveBackend = "masking",
         epsilon: float | None = None,
         delta: float = 0.0,
@@ -129,6 +135,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
     ) -> None:
         self.with_mean = with_mean
         self.with_std = with_std
+        self.columns = columns
         self.backend = backend
         self.epsilon = epsilon
         self.delta = delta
@@ -249,19 +256,7 @@ class FederatedStandardScaler(OneToOneFeatureMixin, FederatedTransformer):
             raise ValueError("scales must be above zero")
         return estimator
 
-    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
-        """Undo the standardisation, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Standardised rows.
-
-        Returns
-        -------
-        X_original : ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
+    def _inverse(self, X):
         X = np.array(X, dtype=np.float64)
         if self.with_std:
             X = X * self.scale_
@@ -500,19 +495,7 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         estimator.noise_variance_ = max(float(noise), 0.0)
         return estimator
 
-    def inverse_transform(self, X: ArrayLike) -> np.ndarray:
-        """Return to the space of the features, locally.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Transformed rows.
-
-        Returns
-        -------
-        X_original : ndarray of shape (n_samples, n_features)
-        """
-        check_is_fitted(self)
+    def _inverse(self, X):
         scale = self._deviations() if self.whiten else 1.0
         return (np.asarray(X) * scale) @ self.components_ + self.mean_
 

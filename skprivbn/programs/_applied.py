@@ -254,9 +254,11 @@ def transform_at_holders(transformer, X):
     if hasattr(transformer, "privacy_spent_"):
         transform = partial(apply_step, step)
     has_names = hasattr(transformer, "feature_names_in_")
-    return rows.map_rows(
+    made = rows.map_rows(
         lambda X: np.asarray(transform(X)), names if has_names else None
     )
+    rest = getattr(step, "rest", [])
+    return made._typed_as(rows, [None] * (len(names) - len(rest)) + rest)
 
 
 def _rows_of(estimator, X, method, aligned=None):

@@ -6,12 +6,20 @@ directions, as in :mod:`skprivbn.bayesian_network._dag`.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag, topological_order
+from skprivbn.bayesian_network._dag import (
+    closure,
+    extend_to_dag,
+    is_acyclic,
+    to_cpdag,
+)
+from skprivbn.structure._edge_rules import EdgeRules
+
+#: searches that parties repeat with a change, or on rows that are drawn again
+MAX_REPEATS = 10_000
 
 
 class LocalScores(ABC):
@@ -91,30 +99,42 @@ def complete(search):
     raise LookupError(f"nobody answers {question}")
 
 
-@dataclass(frozen=True)
-class EdgeRules:
-    """Which edges a graph may and must have.
+def keeping_rules(graph, rules, scores):
+    """Find a graph that is near another one and keeps the rules.
 
     Parameters
     ----------
-    allowed, required : ndarray of bool of shape (n_variables, n_variables)
-        True at [i, j] for an edge from i to j. Required edges have no cycle and are
-        allowed.
-    max_parents : int or ndarray of int of shape (n_variables,)
+    graph : ndarray of bool of shape (d, d)
+        Acyclic.
+    rules : EdgeRules
+    scores : LocalScores
+
+    Yields
+    ------
+    question : object
+        Of ``scores.asking``.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (d, d)
     """
-
-    allowed: np.ndarray
-    required: np.ndarray
-    max_parents: int | np.ndarray
-
-    @classmethod
-    def free(cls, n_variables, max_parents=None):
-        """Return rules by which every edge may be there, and none must."""
-        return cls(
-            ~np.eye(n_variables, dtype=bool),
-            np.zeros((n_variables, n_variables), dtype=bool),
-            n_variables if max_parents is None else max_parents,
+    kept = rules.required.copy()
+    for i, j in np.argwhere(graph | graph.T & ~graph).tolist():
+        forward = graph[i, j] or not rules.allowed[j, i]
+        if kept[i, j] or kept[j, i] or not (forward and rules.allowed[i, j]):
+            continue
+        kept[i, j] = True
+        if not is_acyclic(kept):
+            kept[i, j] = False
+    for child in np.flatnonzero(kept.sum(axis=0) > rules.max_parents).tolist():
+        must = np.flatnonzero(rules.required[:, child]).tolist()
+        candidates = np.flatnonzero(kept[:, child]).tolist()
+        found, _ = yield from adding_parents(
+            scores, child, candidates, rules.max_parents, must
         )
+        kept[:, child] = False
+        kept[found, child] = True
+    return kept
 
 
 def adding_parents(scores, node, candidates, max_parents, start=()):
@@ -395,16 +415,6 @@ class _Walk:
         for child, parents, candidates in asked:
             found = self.scores.added(child, parents, candidates)
             self.added[candidates, child] = found
-
-
-def closure(graph):
-    """Which node of an acyclic graph reaches which by one edge or more."""
-    reach = graph.copy()
-    for node in reversed(topological_order(graph)):
-        children = np.flatnonzero(graph[node])
-        if len(children):
-            reach[node] |= reach[children].any(axis=0)
-    return reach
 
 
 def _subsets(items):

@@ -127,6 +127,40 @@ def validate_table(
     return X
 
 
+def check_block(
+    rows: Any,
+    names: Sequence,
+    *,
+    dtype: Any = "numeric",
+    ensure_all_finite: bool | str = True,
+    holder: str = "",
+    otherwise: str = "",
+    **checks: Any,
+) -> np.ndarray:
+    """Return columns that somebody holds, of the wanted type, or name what is wrong.
+
+    Parameters
+    ----------
+    rows : array-like of shape (n_samples, n_features)
+    names : sequence of str
+        Of the columns.
+    dtype, ensure_all_finite, **checks :
+        As in :func:`validate_table`.
+    holder, otherwise : str, default=""
+        As in :func:`refuse_missing`.
+
+    Returns
+    -------
+    rows : ndarray
+    """
+    if ensure_all_finite is False and wants_floats(dtype):
+        rows = numbers_or_gaps(rows)
+    with refuse_text(rows, names):
+        rows = check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
+    refuse_missing(rows, names, ensure_all_finite, holder, otherwise)
+    return rows
+
+
 def wants_floats(dtype: Any) -> bool:
     """Tell whether every type that an estimator accepts is a floating-point type."""
     kinds = dtype if isinstance(dtype, list | tuple) else [dtype]
@@ -368,9 +402,12 @@ def declared_categories(X: Any) -> list[list | None]:
     categories : list of (list or None)
         Empty for arrays; None for columns that declare nothing.
     """
-    if not hasattr(X, "columns") or not hasattr(X, "dtypes"):
-        return []
-    return [declared_labels(dtype) for dtype in X.dtypes]
+    return [declared_labels(dtype) for dtype in dtypes_of(X)]
+
+
+def dtypes_of(X: Any) -> list:
+    """Return the types of a dataframe's columns; none for arrays."""
+    return list(X.dtypes) if hasattr(X, "columns") and hasattr(X, "dtypes") else []
 
 
 def declared_labels(dtype: Any) -> list | None:

@@ -322,7 +322,7 @@ BAD = {
         {"clique_params": {"structural_zeros": {(0, 1): np.zeros((3, 3), bool)}}},
         "a list",
     ),
-    "psgd": ({"method": "psgd", "delta": 1e-6}, "fixed, untied"),
+    "psgd": ({"method": "psgd", "delta": 1e-6}, "given cliques"),
     "workload of a tree": (
         {"cliques": "mst", "clique_params": {"workload": [(0, 1)]}},
         "'aim' only",

@@ -74,6 +74,19 @@ def test_ridge_satisfies_its_stationarity_condition():
     assert_allclose(gap, -2 * penalty * found, atol=1e-6)
 
 
+def test_without_projection_the_ridge_is_fitted_to_negative_counts():
+    layout, truth = random_field(4, 3)
+    tables = noisy_tables(layout, truth, 200, 30.0)
+    assert tables.values.min() < 0
+    theta, _, _ = naive_mle(tables, 1e-2, projection=False)
+    wanted = tables.values / tables.n_records()
+    gradient = layout.marginals(theta)[1] - wanted + 2e-2 * theta
+    inside = np.abs(theta) < 29.9  # the rest is at the bound
+    assert inside.mean() > 0.9 and np.abs(gradient[inside]).max() < 1e-5
+    projected, _, _ = naive_mle(tables, 1e-2)
+    assert divergence(layout, truth, projected) < divergence(layout, truth, theta)
+
+
 def test_number_of_records_averages_table_totals():
     layout = TableLayout([(0,), (1,)], [2, 5])
     values = np.array([60.0, 50.0, 10, 20, 30, 40, 50])

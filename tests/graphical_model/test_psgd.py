@@ -12,9 +12,11 @@ from skprivbn.graphical_model._tables import TableLayout
 SIZES = [2, 3]
 CODES = np.random.default_rng(0).integers(0, SIZES, (8, 2))
 LAYOUT = TableLayout([(0, 1), (1,)], SIZES)
+CHAIN = np.random.default_rng(3).integers(0, 2, (8, 4))
+TIED = TableLayout([(0,), (0, 1), (1, 2), (2, 3)], [2] * 4, ties=[0, 1, 1, 1])
 
 
-def gradients(codes, persons, monkeypatch, clip, n_steps=3):
+def gradients(codes, persons, monkeypatch, clip, n_steps=3, layout=LAYOUT):
     """Return sums of clipped gradients before noise, in units of the clipping norm."""
     seen = []
 
@@ -25,7 +27,7 @@ def gradients(codes, persons, monkeypatch, clip, n_steps=3):
 
     monkeypatch.setattr(psgd, "add_discrete_gaussian", spy)
     options = {"sampling_rate": 1.0, "n_steps": n_steps, "clip": clip}
-    private_gradient_descent(codes, LAYOUT, 2.0, 1e-5, persons=persons, **options)
+    private_gradient_descent(codes, layout, 2.0, 1e-5, persons=persons, **options)
     return np.array(seen)
 
 
@@ -41,6 +43,57 @@ def test_a_person_changes_a_sum_by_the_clipping_norm_at_most(clip, monkeypatch):
     # the twin that takes rows for people
     one_by_one = gradients(both, None, monkeypatch, clip) - without
     assert np.linalg.norm(one_by_one, axis=1).max() > 1.0
+
+
+@pytest.mark.parametrize("clip", [0.1, None])
+def test_a_person_of_a_tied_chain_changes_a_sum_by_the_clipping_norm(clip, monkeypatch):
+    # somebody who stays has all transitions in one cell
+    both = np.append(CHAIN, np.zeros((5, 4), dtype=int), axis=0)
+    people = np.append(np.arange(8), [99] * 5)
+
+    def change(clip):
+        options = {"clip": clip, "layout": TIED}
+        found = gradients(both, people, monkeypatch, **options)
+        return found - gradients(CHAIN, np.arange(8), monkeypatch, **options)
+
+    assert np.linalg.norm(change(clip), axis=1).max() <= 1.0
+    # the twin of squares that count a cell once, however many cliques share it
+
+    def squares(self, rows, public):
+        return np.full(len(rows), 1.0)
+
+    monkeypatch.setattr(psgd._People, "squares", squares)
+    assert np.linalg.norm(change(0.9), axis=1).max() > 1.0
+
+
+def test_gradients_of_a_tied_chain_are_those_of_its_likelihood(monkeypatch):
+    # without clipping or noise, the first step climbs counts less expected counts
+    found = gradients(CHAIN, None, monkeypatch, clip=10.0, n_steps=1, layout=TIED)
+    counts = np.zeros((2, 2))
+    for i in range(3):
+        np.add.at(counts, (CHAIN[:, i], CHAIN[:, i + 1]), 1)
+    first = np.bincount(CHAIN[:, 0], minlength=2) - 4.0
+    expected = np.append(first, (counts - 8 * 3 / 4).ravel())
+    np.testing.assert_allclose(10 * found[0], expected, atol=1e-3)
+
+
+def test_a_stationary_chain_is_learnt():
+    rng, X = np.random.default_rng(0), np.zeros((6000, 5), dtype=int)
+    for i in range(1, 5):
+        X[:, i] = X[:, i - 1] ^ (rng.random(6000) < 0.1)
+    model = DPCGMLearner(
+        "chain",
+        method="psgd",
+        states=[2] * 5,
+        epsilon=8.0,
+        delta=1e-5,
+        clique_params={"stationary": True},
+        method_params={"n_steps": 60},
+    ).fit(X)
+    pairs = [table for clique, table in model.potentials_.items() if len(clique) == 2]
+    assert len(pairs) == 4 and all(np.array_equal(pairs[0], p) for p in pairs)
+    joint = model.marginal(["x2", "x3"])
+    assert 0.05 < (joint[0, 1] + joint[1, 0]) < 0.2
 
 
 def test_a_person_is_the_mean_of_the_rows(monkeypatch):

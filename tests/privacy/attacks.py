@@ -472,6 +472,17 @@ AUDITS = {
         3.0,
         delta=1e-3,
     ),
+    "field, psgd, stationary": tables(
+        field(
+            width=3,
+            method="psgd",
+            clique_params={"stationary": True},
+            method_params={"sampling_rate": 1.0, "n_steps": 1, "clip": 0.5},
+        ),
+        3.0,
+        3,
+        delta=1e-3,
+    ),
     "field, persons normalised": tables(
         field(contribution="normalize"), n_own=N_OWN, who=True
     ),

@@ -15,12 +15,7 @@ import numpy as np
 
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._ot_extension import branch_links
-from skprivbn.crypto.shares._products import (
-    answer_their_bits,
-    choose_my_bits,
-    finish_my_bits,
-)
-from skprivbn.crypto.shares._tree_counts import tree_counts
+from skprivbn.crypto.shares._tree_counts import TreeProducts, tree_counts
 
 #: of one table, and of all that are counted at a time
 _CHUNK_BYTES = 1 << 22
@@ -91,10 +86,11 @@ def label_tables(talk, tables):
 def joint_counts(talk, links, tables, n_samples, dtype):
     """Share the counts of all combinations of holders' columns, by transfers.
 
-    Two holders use trees of masks. More work record by record: the first holder's
-    indicators are multiplied by the second's bits, the shared products by the third's,
-    and so on; the last products are added up. Safe as long as one holder does not
-    collude. Tables share rounds, as many as fit into memory.
+    Trees of masks serve two holders. With more, the first holder's indicators are
+    multiplied by the second's, record by record; of the products, both have shares, and
+    with each of them the third has a tree; and so on. The last products are added up.
+    Safe as long as one holder does not collude. Tables share rounds, as many as fit
+    into memory.
 
     Parameters
     ----------
@@ -144,38 +140,44 @@ def _count_more(talk, links, labelled, n_samples, dtype):
 
 
 def _record_bytes(n_columns, dtype):
-    """What a record takes: the last products and their masks, a row for each choice."""
-    n_products = prod(n_columns) * np.dtype(dtype).itemsize
-    return 3 * n_products + 32 * sum(n_columns[1:])
+    """What a record takes: products before the last, masks, a row for each choice."""
+    n_products = prod(n_columns[:-1]) * np.dtype(dtype).itemsize
+    n_levels = sum(n.bit_length() for n in n_columns[1:])
+    return 3 * n_products + 32 * n_levels * len(n_columns)
 
 
 def _count_records(talk, links, table, n_samples, dtype):
     """Share the counts of more than two holders, some records at a time."""
-    holders, n_columns = table.holders, table.n_columns
+    # the first holder may have several blocks; of the rest, few columns come first
+    order = sorted(range(1, len(table.holders)), key=lambda i: table.n_columns[i])
+    holders = [table.holders[i] for i in (0, *order)]
+    n_columns = [table.n_columns[i] for i in (0, *order)]
     mine, n_cells = holders.index(talk.name), prod(n_columns)
     total = np.zeros(n_cells, dtype=dtype)
     step = max(1, _CHUNK_BYTES // max(1, _record_bytes(n_columns, dtype)))
     for start in range(0, n_samples if n_cells else 0, step):
-        own = table.indicators.columns(slice(start, start + step), dtype)
-        # all choices are known from the start: they leave in one round
-        bits, later = own.astype(bool), holders[mine + 1 :]
-        chosen = choose_my_bits(talk, links, holders[:mine], bits)
-        rows = {}
-        for owner, n in zip(later, n_columns[mine + 1 :]):
-            message = yield from talk.receive(owner)
-            rows[owner] = links[owner].sender.rows(message, n * len(own))
-        share = own
-        if mine > 0:
-            none = np.zeros((len(own), prod(n_columns[:mine])), dtype=dtype)
-            products = yield from finish_my_bits(talk, links, chosen, bits, none)
-            share = _products_of_record(products)
-        for owner in later:
-            products = answer_their_bits(talk, links, owner, rows.pop(owner), share)
-            share = _products_of_record(products)
+        rows = slice(start, min(n_samples, start + step))
+
+        def products(place, rows=rows):
+            """With the holder at a place: its configurations times all before."""
+            sizes = prod(n_columns[:place]), n_columns[place]
+            last = place == len(holders) - 1
+            return TreeProducts(*sizes, rows.stop - rows.start, dtype, last)
+
+        if mine == 0:
+            share = table.indicators.columns(rows, dtype)
+        else:
+            # all choices are known from the start: they leave in one round
+            codes, found = table.indicators.single(rows), {}
+            for peer in holders[:mine]:
+                found[peer] = products(mine)
+                found[peer].ask(talk, links[peer], peer, codes)
+            share = 0
+            for peer, of_peer in found.items():
+                share = share + (yield from of_peer.use_answer(talk, links[peer], peer))
+        for place in range(mine + 1, len(holders)):
+            peer = holders[place]
+            answer = products(place).answer(talk, links[peer], peer, share)
+            share = yield from answer
         total += share.sum(axis=0, dtype=dtype)
-    return total.reshape(n_columns)
-
-
-def _products_of_record(products):
-    """From (columns, records, earlier) to (records, earlier x columns)."""
-    return products.transpose(1, 2, 0).reshape(products.shape[1], -1)
+    return total.reshape(n_columns).transpose(np.argsort([0, *order]))

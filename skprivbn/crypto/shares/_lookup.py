@@ -8,14 +8,14 @@ party adds up rows of the table, moved by d: these are shares of the one row tha
 the entry. The low bits of r then halve this row until the entry is left. The bits of
 the entry, hidden by random ones of which there are additive shares too, are opened.
 
-A bit b of r is known, as shares, before anything else. So for its product with a string
-a random string s is drawn and b s is shared by oblivious transfer beforehand; given x,
-``x ^ s`` is opened and ``b x = b s ^ b (x ^ s)``: one round. What does not need c is
+A bit b of r is known, as shares, before anything else. So the oblivious transfers in
+which parties choose by their shares of b run beforehand; its product with a string then
+takes one message of the string's length each way: one round. What does not need c is
 made in :meth:`SharedLookup.prepare`, while c is waited for.
 
-With 2^k entries of 64 bits about 2^(k/2 + 4) bits per lookup and direction are sent,
-against 2^(k + 6) for a transfer of one out of 2^k masked entries. It works for any
-number of parties.
+With 2^k entries of 40 bits about 2^(k/2 + 5) bits per lookup and direction are sent for
+products, against 40 2^k for a transfer of one out of 2^k masked entries. It works for
+any number of parties.
 """
 
 import numpy as np
@@ -25,7 +25,6 @@ from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._gmw import open_bits, open_numbers
 from skprivbn.crypto.shares._hash import bit_length_dtype, random_words
 from skprivbn.crypto.shares._products import combine, correct
-from skprivbn.exceptions import ProtocolError
 
 #: of what is kept for the lookups that are prepared together
 _PREPARED_BYTES = 1 << 26
@@ -113,15 +112,18 @@ class _Shape:
 
     def __init__(self, k, width):
         self.k, self.width = k, width
-        # vector and row of equal size, an entry of the row being 64 bits long
-        self.n_low = max(0, (k - 6) // 2)
+        self.entry_bytes = -(-width // 8)
+        # vector and row of about equal size
+        self.n_low = max(0, (k - (8 * self.entry_bytes).bit_length() + 1) // 2)
         self.index_dtype = bit_length_dtype(k)
         #: bytes of the strings that are multiplied by each bit but the lowest high one
         self.lengths = [
             max(1, (1 << level) // 8) for level in range(1, k - self.n_low)
-        ] + [8 << level for level in reversed(range(self.n_low))]
+        ] + [self.entry_bytes << level for level in reversed(range(self.n_low))]
         # with one peer: the masks of a transfer for each bit, and those of strings
-        self.n_bytes = 24 * (k + 2 * width) + 8 * sum(self.lengths)
+        self.n_bytes = 24 * (k + 2 * width) + 3 * sum(self.lengths)
+        #: of bit i as a number that is multiplied by 2^i, the bytes that count
+        self.counted = 8 * np.arange(8) + np.arange(width)[:, None] < 64
 
     @property
     def levels(self):
@@ -144,11 +146,10 @@ class _Randomness:
         self._group, self._m, self._shape = group, m, shape
 
     def prepare(self, talk, links):
-        """Share random bits as numbers too, their products with strings, vectors."""
+        """Share random bits as numbers, too, and grow vectors of them."""
         shape, m = self._shape, self._m
         self._bits = random_words((m, shape.k), np.uint8) & 1
         self._hiding = random_words((m, shape.width), np.uint8) & 1
-        strings = [random_words((m, length), np.uint8) for length in shape.lengths]
         mine = self._group.index(talk.name)
         before, after = self._group[:mine], self._group[mine + 1 :]
         chosen, offered = {}, {}
@@ -157,6 +158,16 @@ class _Randomness:
         for peer in (*before, *after):
             message = yield from talk.receive(peer)
             offered[peer] = self._offer(links[peer], message, peer in after)
+        self._transferred = [
+            (
+                level,
+                {
+                    peer: (chosen[peer].strings[i], offered[peer].strings[i])
+                    for peer in chosen
+                },
+            )
+            for i, level in enumerate(shape.levels)
+        ]
         found = yield from together(
             talk,
             {
@@ -166,7 +177,7 @@ class _Randomness:
                 "entry": lambda branch: self._as_numbers(
                     branch, self._hiding, np.dtype(np.uint64), chosen, offered, 1
                 ),
-                "vectors": lambda branch: self._grow(branch, strings, chosen, offered),
+                "vectors": self._grow,
             },
         )
         weights = np.arange(shape.k, dtype=shape.index_dtype)
@@ -206,42 +217,33 @@ class _Randomness:
         """Turn XOR-shared bits into additive shares of the same bits.
 
         One party after another joins in: x xor y = x + y - 2xy, where x is shared
-        among the parties so far and y is the next party's own bit.
+        among the parties so far and y is the next party's own bit. Bits of an entry
+        will be multiplied by powers of two, so that upper bytes are not sent.
         """
         mine, flat = self._group.index(talk.name), bits.astype(dtype).reshape(-1, 1)
         minus_two = np.array(-2, dtype=np.int64).astype(dtype)
+        counted = self._shape.counted if which else np.ones((1, dtype.itemsize), bool)
+        n_counted = len(flat) // len(counted) * np.count_nonzero(counted)
         share = flat
         for peer in self._group[:mine]:
-            correction = yield from talk.receive(peer)
+            sent = yield from talk.receive_array(peer, (n_counted,), np.uint8)
+            correction = np.zeros((len(flat), dtype.itemsize), dtype=np.uint8)
+            correction.reshape(-1, *counted.shape)[:, counted] = sent.reshape(
+                -1, np.count_nonzero(counted)
+            )
             masks = chosen[peer].numbers[which]
-            share = share + combine(masks, flat.ravel(), correction)
+            share = share + combine(masks, flat.ravel(), correction.view(dtype))
         for peer in self._group[mine + 1 :]:
             masks = offered[peer].numbers[which]
             correction, product = correct(masks, share * minus_two)
-            talk.send(peer, correction)
+            correction = correction.view(np.uint8).reshape(-1, *counted.shape)
+            talk.send(peer, correction[:, counted].ravel())
             share = share + product
         return share.reshape(bits.shape)
 
-    def _grow(self, talk, strings, chosen, offered):
-        """Products of bits with random strings; then the one-hot vectors."""
-        shape, self._products = self._shape, []
-        peers = [peer for peer in self._group if peer != talk.name]
-        for number, (level, string) in enumerate(zip(shape.levels, strings)):
-            product = string & -self._bits[:, level, None]
-            for peer in peers:
-                masks = offered[peer].strings[number]
-                correction, own = correct(masks, string, xor=True)
-                talk.send(peer, correction)
-                product ^= own
-            self._products.append((self._bits[:, level], string, product))
-        for number, (bits, _, product) in enumerate(self._products):
-            for peer in peers:
-                product ^= combine(
-                    chosen[peer].strings[number],
-                    bits,
-                    (yield from talk.receive(peer)),
-                    xor=True,
-                )
+    def _grow(self, talk):
+        """One-hot vectors of the high bits."""
+        shape = self._shape
         first = np.uint8(talk.name == self._group[0])
         lowest = self._bits[:, shape.n_low, None]
         vectors = (lowest ^ first) | lowest << np.uint8(1)
@@ -258,18 +260,17 @@ class _Randomness:
 
     def _multiply(self, talk, values):
         """Multiply the next bit with XOR-shared strings."""
-        bits, string, product = self._products.pop(0)
-        values = np.ascontiguousarray(values)
-        opened = hidden = values.view(np.uint8) ^ string
-        peers = [peer for peer in self._group if peer != talk.name]
-        for peer in peers:
-            talk.send(peer, hidden)
-        for peer in peers:
-            theirs = yield from talk.receive(peer)
-            if theirs.shape != hidden.shape or theirs.dtype != hidden.dtype:
-                raise ProtocolError("hidden strings have the wrong shape")
-            opened = opened ^ theirs
-        return (product ^ (opened & -bits[:, None])).view(values.dtype)
+        level, masks = self._transferred.pop(0)
+        bits = self._bits[:, level]
+        product = values & -bits[:, None]
+        for peer, (_, offered) in masks.items():
+            correction, own = correct(offered, values, xor=True)
+            talk.send(peer, correction)
+            product ^= own
+        for peer, (chosen, _) in masks.items():
+            correction = yield from talk.receive_array(peer, chosen.shape, np.uint8)
+            product ^= combine(chosen, bits, correction, xor=True)
+        return product
 
     def look_up(self, talk, shares, tables, which):
         """Return own shares of table entries, less the public lowest of each table."""
@@ -283,10 +284,12 @@ class _Randomness:
             row[chosen] = _sum_of_rows(
                 tables[number], self._vectors[chosen], distance[chosen]
             )
+        row = row.view(np.uint8).reshape(self._m, -1, 8)[..., : shape.entry_bytes]
+        row = row.reshape(self._m, -1)
         for _ in range(shape.n_low):
             low, high = np.split(row, 2, axis=1)
             row = low ^ (yield from self._multiply(talk, low ^ high))
-        bits = np.unpackbits(row.view(np.uint8), axis=1, bitorder="little")
+        bits = np.unpackbits(row, axis=1, bitorder="little")
         bits = bits[:, : shape.width] ^ self._hiding
         opened = (yield from open_bits(talk, self._group, bits)).astype(np.uint64)
         # x xor y = y + x (1 - 2y), y being the opened bit

@@ -45,26 +45,13 @@ def multiply_by_my_bits(talk, links, senders, bits, values, *, xor=False):
     shares : ndarray of shape (v, m, length)
         Own share of ``bits[i, a] * values[i, b]``.
     """
-    rows = choose_my_bits(talk, links, senders, bits)
-    return (yield from finish_my_bits(talk, links, rows, bits, values, xor=xor))
-
-
-def choose_my_bits(talk, links, senders, bits):
-    """Begin :func:`multiply_by_my_bits`, before anybody knows the numbers."""
     choices, rows = np.ascontiguousarray(bits.T).reshape(-1), {}
     for peer in senders:
         message, rows[peer] = links[peer].receiver.rows(choices)
         talk.send(peer, message)
-    return rows
-
-
-def finish_my_bits(talk, links, rows, bits, values, *, xor=False):
-    """Finish :func:`multiply_by_my_bits`, with what was chosen before."""
     dtype, length = values.dtype, values.shape[1]
-    choices = np.ascontiguousarray(bits.T).reshape(-1)
-    select = -bits.T.astype(dtype)[..., None]
-    shares = select & values
-    for peer in list(rows):
+    shares = -bits.T.astype(dtype)[..., None] & values
+    for peer in senders:
         correction = yield from talk.receive(peer)
         masks = links[peer].receiver.numbers(rows.pop(peer), dtype, length)
         part = combine(masks, choices, correction, xor).reshape(shares.shape)
@@ -76,12 +63,6 @@ def multiply_by_their_bits(talk, links, owner, n_columns, values, *, xor=False):
     """Other side of :func:`multiply_by_my_bits`: `owner` knows the bits."""
     message = yield from talk.receive(owner)
     rows = links[owner].sender.rows(message, n_columns * len(values))
-    return answer_their_bits(talk, links, owner, rows, values, xor=xor)
-
-
-def answer_their_bits(talk, links, owner, rows, values, *, xor=False):
-    """Other side of :func:`finish_my_bits`, given the rows of the choices."""
-    n_columns = len(rows) // len(values)
     repeated = np.broadcast_to(values, (n_columns, *values.shape))
     repeated = repeated.reshape(-1, values.shape[1])
     masks = links[owner].sender.numbers(rows, values.dtype, values.shape[1])

@@ -120,6 +120,75 @@ class _Job:
             rest = masks[:-1, n_whole * group :].sum(axis=1, dtype=masks.dtype)
             self.totals[first + n_whole] += rest[:, :n_numbers]
 
+    def codes(self, rows):
+        """Return the second holder's own configurations of some records."""
+        return self.indicators.single(rows)
+
+    def add_values(self, numbers, rows):
+        """Add the first holder's own indicators of some records."""
+        start = 0
+        for codes, n_columns in self.indicators.codes(rows):
+            inside = np.flatnonzero((codes >= 0) & (codes < n_columns))
+            numbers[inside, start + codes[inside]] += 1
+            start += n_columns
+
+
+class TreeProducts:
+    """Products of one party's numbers with another's indicators, for every record.
+
+    Parameters
+    ----------
+    n_numbers, n_columns, n_records : int
+    dtype : unsigned dtype
+    added_up : bool
+        Whether only the sum over the records is wanted.
+    """
+
+    def __init__(self, n_numbers, n_columns, n_records, dtype, added_up):
+        self.shape = _Shape(n_numbers, n_columns, np.dtype(dtype), 1)
+        self._rows, self._added_up = slice(0, n_records), added_up
+        size = n_columns, 1 if added_up else n_records, n_numbers
+        self._shares = np.zeros(size, dtype=dtype)
+
+    def add(self, start, masks):
+        """Keep masks of the records from `start`, or add them up."""
+        n_numbers = self.shape.n_numbers
+        if self._added_up:
+            self._shares[:, 0] += _sum_rows(masks)[:-1, :n_numbers]
+        else:
+            stop = start + masks.shape[1]
+            self._shares[:, start:stop] = masks[:-1, :, :n_numbers]
+
+    def codes(self, rows):
+        """Return the second holder's own configurations of some records."""
+        return self._codes[rows]
+
+    def add_values(self, numbers, rows):
+        """Add the first holder's own numbers of some records."""
+        numbers += self._values[rows]
+
+    def answer(self, talk, link, peer, values):
+        """First holder's side: return own shares (n_records or 1, products)."""
+        self._values = values
+        yield from _answer(talk, link, peer, [(self, self._rows)])
+        np.negative(self._shares, out=self._shares)
+        return self._by_record()
+
+    def ask(self, talk, link, peer, codes):
+        """Second holder's side: begin, before there are numbers."""
+        self._codes = codes
+        self._chosen = _ask(talk, link, peer, [(self, self._rows)])
+
+    def use_answer(self, talk, link, peer):
+        """Second holder's side: return own shares (n_records or 1, products)."""
+        pieces = [(self, self._rows)]
+        yield from _use_answers(talk, link, peer, pieces, self._chosen)
+        return self._by_record()
+
+    def _by_record(self):
+        shares = self._shares.transpose(1, 2, 0)
+        return shares.reshape(shares.shape[0], -1)
+
 
 def _rounds(jobs, n_samples):
     """Yield the pieces of each round: lists of (job, records)."""
@@ -242,7 +311,7 @@ def _answer(talk, link, peer, pieces):
             for part, masks in shape.stretch(leaves, sender.hash):
                 filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
                 job.add(rows.start + piece.start + part.start, masks)
-        _add_indicators(numbers, job.indicators.codes(rows))
+        job.add_values(numbers, rows)
         # a copy, which lets go of the row of the first level
         talk.send(peer, {"sums": sums[1:].copy(), "numbers": numbers})
 
@@ -256,19 +325,11 @@ def _grow(rows, sender):
     return nodes
 
 
-def _add_indicators(numbers, blocks):
-    start = 0
-    for codes, n_columns in blocks:
-        inside = np.flatnonzero((codes >= 0) & (codes < n_columns))
-        numbers[inside, start + codes[inside]] += 1
-        start += n_columns
-
-
 def _ask(talk, link, peer, pieces):
     """Second holder: choose sides; return own configurations and rows."""
     chosen = []
     for job, rows in pieces:
-        own, n_columns = job.indicators.single(rows), job.shape.n_columns
+        own, n_columns = job.codes(rows), job.shape.n_columns
         inside = (own >= 0) & (own < n_columns)
         own = np.where(inside, own, n_columns).astype(np.int32)
         # to learn the siblings of the nodes on the way to the own leaf

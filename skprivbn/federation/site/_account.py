@@ -15,7 +15,7 @@ so that a copy, or the same data under another name, is no new account.
 import math
 
 from skprivbn.exceptions import BudgetExceededError
-from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.program import PartyRefusal, require
 from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._file import ANY_NUMBER
 from skprivbn.federation.site._snapshots import Snapshots
@@ -191,10 +191,14 @@ class Account:
             )
         noise, what = self._noise, self._question.agreement.protocol
         spends = _spends(self._state.charges(name, "noisy", self._mine[1]))
+        unit = self._question.terms.protects
+        other = next((s.unit for s in spends if s.unit not in (None, unit)), None)
+        why = f"account {name!r} counts epsilon for {other}, and this is for {unit}"
+        require(other is None, "other-unit", why)
         PrivacyAccountant(*dataset.budget).check(
             *(noise.epsilon, noise.delta, noise.rho, what),
             besides=spends,
-            unit=self._question.terms.protects,
+            unit=unit,
         )
 
     def _exact_charges(self):

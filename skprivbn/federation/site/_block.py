@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from skprivbn.federation._models import SomeColumns
 from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import PartyRefusal
@@ -22,20 +23,22 @@ _MADE_OF = (
 )
 
 
-def digest_of_rows(question, n_steps):
+def digest_of_rows(question, n_steps, further=()):
     """Return what identifies the rows of a dataset after some of the steps.
 
     Parameters
     ----------
     question : Question
     n_steps : int
+    further : sequence of dict, default=()
+        Steps after these.
 
     Returns
     -------
     digest : str
     """
     steps, columns = question.agreement.data["steps"][:n_steps], question.columns
-    asked = [question.dataset.account, columns, steps]
+    asked = [question.dataset.account, columns, [*steps, *further]]
     return hashlib.sha256(encode({"rows": asked})).hexdigest()
 
 
@@ -76,7 +79,8 @@ def check_steps(question, results_of):
         return
     for i, step in enumerate(question.steps):
         labels = [codes.get(name) for name in names]
-        found = map(decode, results_of(digest_of_rows(question, i)))
+        chosen = [step.chosen] if isinstance(step, SomeColumns) else []
+        found = map(decode, results_of(digest_of_rows(question, i, chosen)))
         if not step._is_declared(labels) and not any(map(step._was_found, found)):
             why = f"step {i + 1} was not fitted to these columns with this site"
             raise PartyRefusal("unknown-step", why)

@@ -1,7 +1,7 @@
 """Why something failed, for the people at the site and for nobody else.
 
-Tracebacks quote values. They go to a file of the site's own, not to the loggers of the
-process, which an engine may ship elsewhere.
+Messages quote cells and name clusters. They go to a file of the site's own, not to the
+loggers of the process, which an engine may ship elsewhere.
 """
 
 import logging
@@ -10,19 +10,21 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from skprivbn.federation.program import PartyRefusal
+
 #: name of the file, beside the audit log
 ERROR_LOG = "skprivbn_errors.log"
 
 logger = logging.getLogger("skprivbn.site")
 
-#: characters of a traceback
-MAX_TEXT = 1 << 16
+#: characters of one message, which may quote what was received
+MAX_TEXT = 1 << 10
 #: bytes after which the file is put aside, and how many are kept
 MAX_BYTES, N_KEPT = 1 << 20, 3
 
 
 class ErrorLog:
-    """A file of tracebacks that only its owner can read.
+    """A file of reasons that only its owner can read.
 
     Parameters
     ----------
@@ -32,24 +34,24 @@ class ErrorLog:
     def __init__(self, path):
         self.path = Path(path)
 
-    def write(self, asked, error):
-        """Write down what was asked and what came of it, with its cause.
+    def write(self, asked, error, columns=()):
+        """Write down what was asked, what came of it, and why.
 
         Parameters
         ----------
         asked : str
         error : Exception
+        columns : sequence of str, default=()
+            Which it is about.
         """
-        # What a refusal hides from the coordinator is what the site wants to know.
-        error.__suppress_context__ = False
-        # the end has what went wrong; what a message quotes may be as long as it
-        text = "".join(traceback.format_exception(error))[-MAX_TEXT:]
+        of = f" (columns {', '.join(columns)})" if columns else ""
+        text = "".join(map("    because of {}\n".format, _reasons(error)))
         now = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             self._rotate()
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             with open(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
-                file.write(f"{now} {asked}\n{text}\n")
+                file.write(f"{now} {asked}{of}\n{text}")
         except OSError as problem:
             # A full disk must not change what the coordinator is told. The text of
             # such an error names a file and no cell.
@@ -66,3 +68,16 @@ class ErrorLog:
             if older.exists():
                 older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
         self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+
+
+def _reasons(error):
+    """Yield an error in words, then those that it hides from the coordinator."""
+    while error is not None:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        words = f"{type(error).__name__}: {error} {notes}"
+        if isinstance(error, PartyRefusal):
+            words = f"{error.code}: {notes}"
+        elif frames := traceback.extract_tb(error.__traceback__, limit=-1):
+            words += f" ({frames[0].filename}:{frames[0].lineno})"
+        yield " ".join(words.split())[:MAX_TEXT]
+        error = error.__cause__ or error.__context__

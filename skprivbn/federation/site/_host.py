@@ -104,7 +104,8 @@ class SiteHost(Runner):
         with limited_memory():
             reply = super().handle(message)
         if self.failure is not None:
-            self._errors.write(self.asked, self.failure)
+            columns = self._name_columns(getattr(self.failure, "columns", ()))
+            self._errors.write(self.asked, self.failure, columns)
             if self._is_charged and self._question.noise is not None:
                 self._tell_log(self._account.count_refusal)
             asked, self._question = self._question, None

@@ -27,8 +27,12 @@ RESERVED_FOR = timedelta(minutes=10)
 #: contents whose sketches are remembered, the latest ones
 MAX_CONTENTS = 200
 
-_SCHEMA_VERSION = 1
-_SCHEMA = f"""
+_SCHEMA_VERSION = 2
+_MODELS = """
+CREATE TABLE models (rows TEXT, found BLOB, account TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY (rows, found));
+"""
+_SCHEMA = f"""{_MODELS}
 CREATE TABLE sketch_keys (account TEXT PRIMARY KEY, sketch_key INTEGER NOT NULL);
 CREATE TABLE budgets (account TEXT PRIMARY KEY, epsilon REAL, delta REAL);
 CREATE TABLE datasets (dataset TEXT PRIMARY KEY, account TEXT NOT NULL);
@@ -43,8 +47,6 @@ CREATE TABLE charges (id INTEGER PRIMARY KEY, account TEXT NOT NULL,
     epsilon REAL, delta REAL, rho REAL, unit TEXT,
     numbers INTEGER NOT NULL DEFAULT 0, announced INTEGER NOT NULL DEFAULT 0,
     what TEXT NOT NULL, at TEXT NOT NULL, UNIQUE (account, session, kind));
-CREATE TABLE models (rows TEXT, found BLOB, account TEXT NOT NULL, at TEXT NOT NULL,
-    PRIMARY KEY (rows, found));
 CREATE TABLE questions (number TEXT PRIMARY KEY, question TEXT NOT NULL);
 CREATE TABLE imported (file TEXT PRIMARY KEY);
 PRAGMA user_version = {_SCHEMA_VERSION};
@@ -77,6 +79,7 @@ class SiteState:
         try:
             with closing(self._connect()) as self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
+                self._upgrade()
                 yield
                 self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -95,8 +98,7 @@ class SiteState:
             connection.row_factory = sqlite3.Row
             # the journal's removal, too, reaches the disk before a number leaves
             connection.execute("PRAGMA synchronous = EXTRA")
-            (found,) = connection.execute("PRAGMA user_version").fetchone()
-            if found != _SCHEMA_VERSION:
+            if not 1 <= _version(connection) <= _SCHEMA_VERSION:
                 raise ValueError(
                     f"{str(self.path)!r} is not a state that this release can read: it "
                     "is damaged, or a later release's. Restore it; starting anew would "
@@ -106,6 +108,13 @@ class SiteState:
             connection.close()
             raise
         return connection
+
+    def _upgrade(self):
+        """Forget what version 1 knew of models, digests only: they are fitted again."""
+        if _version(self._connection) < _SCHEMA_VERSION:
+            upgrade = f"PRAGMA user_version = {_SCHEMA_VERSION}"
+            for statement in ("DROP TABLE models", _MODELS, upgrade):
+                self._connection.execute(statement)
 
     def _create(self):
         """Make an empty state, whole from the start: an empty file is a damaged one."""
@@ -153,6 +162,7 @@ class SiteState:
             else:
                 copy.executescript(_SCHEMA)
             state._connection = copy
+            state._upgrade()
             state._import(dataset)
             yield state
 
@@ -360,6 +370,10 @@ class SiteState:
             if question is not None:
                 text = json.dumps(question)
                 self._insert("questions", number=number, question=text)
+
+
+def _version(connection):
+    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _time(later=timedelta(0)):

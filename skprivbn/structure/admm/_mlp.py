@@ -22,6 +22,11 @@ _MEMORY = 10
 _PLACES = np.arange(_MEMORY)
 
 
+def _both(n_added):
+    """Return the places of the next step and of the change of the slope."""
+    return [n_added % _MEMORY, n_added % _MEMORY + _MEMORY]
+
+
 def n_free_of_mlp(n_variables, n_hidden):
     """Number of parameters that are not maps."""
     return (2 * n_hidden + 1) * n_variables
@@ -137,33 +142,21 @@ class MLPNetwork:
 
 
 @dataclass
-class _Point:
-    """Parameters of all variables, with what the own rows say there.
+class _Descent:
+    """Where variables are on their way down, with what own rows say there.
+
+    Curvature of the loss along the last steps is kept in the compact form of L-BFGS.
+    Steps and changes of the slope enter through their inner products only: what a
+    penalty adds to those is known.
 
     Parameters
     ----------
-    parameters : ndarray of shape (d, p)
-    loss : ndarray of shape (d,)
-    slope : ndarray of shape (d, p)
-    """
-
-    parameters: np.ndarray
-    loss: np.ndarray
-    slope: np.ndarray
-
-    def copy(self):
-        return _Point(self.parameters.copy(), self.loss.copy(), self.slope.copy())
-
-
-class _Curvature:
-    """Curvature of the loss along the last steps, in the compact form of L-BFGS.
-
-    Steps and changes of the slope enter through their inner products only, which are
-    kept: what a penalty adds to them is known.
-
-    Parameters
-    ----------
-    n_variables, n_parameters : int
+    parameters, slope : ndarray of shape (k, p)
+    loss : ndarray of shape (k,)
+    pairs : ndarray of shape (k, 2 * _MEMORY, p)
+        Steps, then changes of the slope, in places that are used in turn.
+    products : ndarray of shape (k, 2 * _MEMORY, 2 * _MEMORY)
+    n_added : int, default=0
 
     References
     ----------
@@ -171,44 +164,64 @@ class _Curvature:
     limited memory methods. Mathematical Programming 1994.
     """
 
-    def __init__(self, n_variables, n_parameters):
-        # of each variable: steps, then changes, in places that are used in turn
-        self.pairs = np.zeros((n_variables, 2, _MEMORY, n_parameters))
-        self.products = np.zeros((n_variables, 2, _MEMORY, 2, _MEMORY))
-        self.n_added = 0
+    parameters: np.ndarray
+    loss: np.ndarray
+    slope: np.ndarray
+    pairs: np.ndarray
+    products: np.ndarray
+    n_added: int = 0
 
-    def add(self, moved, change):
-        """Remember a step of every variable, and forget one of long ago."""
-        place = self.n_added % _MEMORY
+    @classmethod
+    def begin(cls, parameters, loss, slope):
+        """Return a descent that remembers nothing."""
+        (k, p), m = parameters.shape, 2 * _MEMORY
+        memory = np.zeros((k, m, p)), np.zeros((k, m, m))
+        return cls(parameters, loss, slope, *memory)
+
+    def take(self, which):
+        """Return the descent of some variables."""
+        of_variables = (self.parameters, self.loss, self.slope, self.pairs)
+        parts = [values[which] for values in (*of_variables, self.products)]
+        return _Descent(*parts, self.n_added)
+
+    def put(self, which, part):
+        """Replace variables by how they went on; others have forgotten meanwhile."""
+        for n_added in range(self.n_added, part.n_added)[-_MEMORY:]:
+            places = _both(n_added)
+            self.pairs[:, places] = self.products[:, places] = 0.0
+            self.products[:, :, places] = 0.0
+        for name in ("parameters", "loss", "slope", "pairs", "products"):
+            getattr(self, name)[which] = getattr(part, name)
+        self.n_added = part.n_added
+
+    def move(self, parameters, loss, slope):
+        """Go on to new parameters; remember the step and forget one of long ago."""
+        places = _both(self.n_added)
+        latest = np.stack([parameters - self.parameters, slope - self.slope], axis=1)
+        self.pairs[:, places] = latest
+        new = self.pairs @ latest.mT
+        self.products[:, :, places], self.products[:, places] = new, new.mT
+        self.parameters, self.loss, self.slope = parameters, loss, slope
         self.n_added += 1
-        self.age = (place - _PLACES) % _MEMORY
-        self.is_older = self.age[:, None] > self.age
-        self.pairs[:, 0, place], self.pairs[:, 1, place] = moved, change
-        for which, vector in enumerate((moved, change)):
-            new = np.vecdot(self.pairs, vector[:, None, None])
-            self.products[:, :, :, which, place] = new
-            self.products[:, which, place] = new
 
     def newton(self, gradient, rho):
         """Return the gradient over the curvature with a penalty, variable by variable.
 
         Parameters
         ----------
-        gradient : ndarray of shape (d, p)
+        gradient : ndarray of shape (k, p)
         rho : float
             Curvature of the penalty.
 
         Returns
         -------
-        ndarray of shape (d, p)
+        ndarray of shape (k, p)
         """
         if self.n_added == 0:
             return gradient / (1.0 + rho)
-        d, _, _, p = self.pairs.shape
-        pairs = self.pairs.reshape(d, -1, p)
-        step, change = np.vecdot(self.pairs, gradient[:, None, None]).transpose(1, 0, 2)
-        steps, mixed = self.products[:, 0, :, 0], self.products[:, 0, :, 1]
-        changes = self.products[:, 1, :, 1]
+        step, change = np.split((self.pairs @ gradient[:, :, None])[:, :, 0], 2, axis=1)
+        steps, mixed = np.split(self.products[:, :_MEMORY], 2, axis=2)
+        changes = self.products[:, _MEMORY:, _MEMORY:]
         # what the penalty adds to changes, and so to their products
         change = change + rho * step
         changes = changes + rho * (mixed + mixed.mT) + rho**2 * steps
@@ -219,20 +232,24 @@ class _Curvature:
         both = usable[:, :, None] & usable[:, None, :]
         step, change, curvature = usable * step, usable * change, usable * curvature
         changes = np.where(both, changes, 0.0)
-        newest = np.where(usable, self.age, _MEMORY).argmin(axis=1)
-        each = np.arange(d)
-        square, scale = changes[each, newest, newest], np.full(d, 1.0 / (1.0 + rho))
+        age = (self.n_added - 1 - _PLACES) % _MEMORY
+        newest = np.where(usable, age, _MEMORY).argmin(axis=1)
+        each, scale = (
+            np.arange(len(gradient)),
+            np.full(len(gradient), 1.0 / (1.0 + rho)),
+        )
+        square = changes[each, newest, newest]
         np.divide(curvature[each, newest], square, where=square > 0, out=scale)
         scale = scale[:, None]
         # a triangle, if in the order of time: steps with changes no older than they are
-        inverse = np.where(both & self.is_older, mixed, 0.0)
+        inverse = np.where(both & (age[:, None] > age), mixed, 0.0)
         inverse[:, _PLACES, _PLACES] = np.where(usable, curvature, 1.0)
         inverse = np.linalg.inv(inverse)
         a = np.vecdot(inverse, step[:, None])
         b = curvature * a + scale * (np.vecdot(changes, a[:, None]) - change)
         b = np.vecdot(inverse.mT, b[:, None])
         weights = np.concatenate([b - scale * rho * a, -scale * a], axis=1)
-        return scale * gradient + (weights[:, None] @ pairs)[:, 0]
+        return scale * gradient + (weights[:, None] @ self.pairs)[:, 0]
 
 
 class MLPProblem:
@@ -268,36 +285,47 @@ class MLPProblem:
         self.columns[:d] = X.T
         self.n_total, self.n_hidden = n_total, n_hidden
         self.max_iter, self.tol = max_iter, tol
-        self._at, self._memory = None, None
+        self._at = None
 
     def solve(self, consensus, dual, rho):
         """Minimise the loss plus the augmented Lagrangian's terms."""
         centre, dual = self._by_variable(consensus), self._by_variable(dual)
         if self._at is None:
-            self._at = _Point(centre, *self.evaluate(centre))
-            self._memory = _Curvature(*centre.shape)
+            self._at = _Descent.begin(centre.copy(), *self.evaluate(centre))
+        which = np.arange(len(centre))
+        self._descend(self._at, which, centre, dual, rho, self.max_iter)
+        return self._flat(self._at.parameters)
 
-        def value(parameters, loss, which):
-            gap = parameters - centre[which]
-            return loss + np.vecdot(gap, dual[which] + 0.5 * rho * gap)
+    def _descend(self, at, which, centre, dual, rho, n_steps, elsewhere=0.0):
+        """Take steps with some variables; with the unsolved only once those are few."""
 
-        unsolved = np.ones(len(centre), dtype=bool)
-        for _ in range(self.max_iter):
-            at = self._at
+        def value(parameters, loss, some):
+            gap = parameters - centre[some]
+            return loss + np.vecdot(gap, dual[some] + 0.5 * rho * gap)
+
+        unsolved = np.ones(len(which), dtype=bool)
+        for n_left in range(n_steps, 0, -1):
             now = value(at.parameters, at.loss, slice(None))
             gradient = at.slope + dual + rho * (at.parameters - centre)
-            enough = self.tol * max(1.0, abs(now.sum())) / len(now)
+            total = abs(elsewhere + now.sum())
+            enough = self.tol * max(1.0, total) / (len(self.columns) - 1)
             # steps gain at most one over rho times that, unless the loss is concave
-            if 10.0 * np.vecdot(gradient, gradient).max() <= rho * enough:
+            unsolved &= 10.0 * np.vecdot(gradient, gradient) > rho * enough
+            if 2 * unsolved.sum() <= len(which):
+                if unsolved.any():
+                    part, rest = at.take(unsolved), elsewhere + now[~unsolved].sum()
+                    about = centre[unsolved], dual[unsolved], rho
+                    self._descend(part, which[unsolved], *about, n_left, rest)
+                    at.put(unsolved, part)
                 break
-            step = -self._memory.newton(gradient, rho)
+            step = -at.newton(gradient, rho)
             decrease = -np.vecdot(gradient, step)
             unsolved &= decrease > enough
             if not unsolved.any():
                 break
-            stuck = self._move(step, unsolved, value, now - 1e-4 * decrease)
+            enough_down = now - 1e-4 * decrease
+            stuck = self._move(at, which, step, unsolved, value, enough_down)
             unsolved[stuck] = False
-        return self._flat(self._at.parameters)
 
     def evaluate(self, parameters, which=None):
         """Return losses of some variables and their gradients.
@@ -342,20 +370,18 @@ class MLPProblem:
         parts = [by_maps.reshape(k, -1), by_output, by_offset]
         return 0.5 * loss / self.n_total, np.hstack(parts) / self.n_total
 
-    def _move(self, step, unsolved, value, at_most):
+    def _move(self, at, which, step, unsolved, value, at_most):
         """Go along each variable's step, or a part of it; return who found no way."""
-        old, new = self._at, self._at.copy()
+        new = at.parameters.copy(), at.loss.copy(), at.slope.copy()
         length, left = 1.0, np.flatnonzero(unsolved)
         while len(left) and length > 1e-8:
-            tried = old.parameters[left] + length * step[left]
-            loss, slope = self.evaluate(tried, left)
+            tried = at.parameters[left] + length * step[left]
+            loss, slope = self.evaluate(tried, which[left])
             good = value(tried, loss, left) <= at_most[left]
-            found = left[good]
-            new.parameters[found] = tried[good]
-            new.loss[found], new.slope[found] = loss[good], slope[good]
+            for values, found in zip(new, (tried, loss, slope)):
+                values[left[good]] = found[good]
             left, length = left[~good], 0.3 * length
-        self._memory.add(new.parameters - old.parameters, new.slope - old.slope)
-        self._at = new
+        at.move(*new)
         return left
 
     def _by_variable(self, flat):

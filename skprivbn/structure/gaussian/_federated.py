@@ -30,8 +30,10 @@ from skprivbn.programs import Moments, keep_predictions, score_rows
 from skprivbn.programs._columns import same_number_of_records
 from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import draw_moments, report_moments
+from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
+    integer_seed,
     refuse_constant,
     warn_if_few_rows,
     warn_if_standardised,
@@ -55,6 +57,7 @@ from skprivbn.structure.gaussian._scores import (
 )
 from skprivbn.structure.gaussian._search import (
     EQUAL_VARIANCE_SEARCHES,
+    FREE_SEARCHES,
     MAX_VARIABLES,
     SEARCHES,
     FoundGraph,
@@ -62,7 +65,6 @@ from skprivbn.structure.gaussian._search import (
     search,
 )
 from skprivbn.structure.gaussian._site_effects import (
-    MechanismScores,
     SiteEffectsTerms,
     site_mechanisms,
 )
@@ -132,18 +134,28 @@ class FederatedGaussianBayesianNetwork(
         With "mechanisms", any variable may depend on its parents in another way at
         each party, if BIC prefers that; directions are then also told by fewer
         mechanisms differing. A variable has up to three parents then, and one more sum
-        is that of log-likelihoods. For method "auto". Both need parties with more than
-        a few rows.
+        is that of log-likelihoods, which parties read and the researcher does not. For
+        method "auto". Both need parties with more than a few rows.
     lambda1 : float, default=0.1
         Sparsity of "notears".
     threshold : float, default=0.3
         Size up to which weights of "notears" and "golem" are no edge.
     significance : float, default=0.01
         Level of the tests of "pc".
+    search_params : dict, default=None
+        Rules about edges, for all methods but "pc", "golem" and "notears":
+
+        - ``"required_edges"``, ``"forbidden_edges"``: lists of (parent, child), by name
+          or position, that the graph must have, or must not.
+        - ``"tiers"``: all columns in groups, such as those of different times: no edge
+          leads from a later group to an earlier one.
+
     n_bootstrap : int, default=0
         Bootstrap samples in which the search is repeated, for `edge_confidence_`. The
         covariances of as many rows from a normal distribution are drawn at the
-        coordinator: parties are asked for nothing more.
+        coordinator: parties are asked for nothing more. With ``method="lingam"`` or
+        ``site_effects="mechanisms"`` every party draws from its own rows instead, and
+        all sums are repeated.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden. Parties read them, and tell the coordinator the moments.
     random_state : int, RandomState instance or None, default=None
@@ -239,6 +251,7 @@ class FederatedGaussianBayesianNetwork(
         "lambda1": [Interval(Real, 0, None, closed="left")],
         "threshold": [Interval(Real, 0, None, closed="left")],
         "significance": [Interval(Real, 0, 1, closed="neither")],
+        "search_params": [dict, None],
         "n_bootstrap": [Interval(Integral, 0, None, closed="left")],
         "backend": BACKEND_CONSTRAINT,
         "random_state": ["random_state"],
@@ -255,6 +268,7 @@ class FederatedGaussianBayesianNetwork(
         lambda1: float = 0.1,
         threshold: float = 0.3,
         significance: float = 0.01,
+        search_params: dict | None = None,
         n_bootstrap: int = 0,
         backend: str | AdditiveBackend = "masking",
         random_state: RandomStateLike = None,
@@ -271,6 +285,7 @@ class FederatedGaussianBayesianNetwork(
         self.lambda1 = lambda1
         self.threshold = threshold
         self.significance = significance
+        self.search_params = search_params
         self.n_bootstrap = n_bootstrap
         self.backend = backend
         self.random_state = random_state
@@ -313,29 +328,39 @@ class FederatedGaussianBayesianNetwork(
         self._keep(moments, options)
 
     def _learn_mechanisms(self, partition):
-        """Search among networks whose mechanisms may differ between parties."""
-        terms = SiteEffectsTerms()
+        """Let parties search among networks whose mechanisms may differ."""
+        terms = SiteEffectsTerms(**self._search_terms)
         found = self._run_charged(partition, site_mechanisms, terms, "moments")
         moments = read_moments(found, terms, partition.n_parties)
         self._check_spread(moments)
-        scores = MechanismScores(moments, found["own"], partition.n_parties)
-        self.n_iter_ = 3
-        graph = scores.best_graph()
-        self.method_ = "mechanisms"
+        self.n_iter_ = 3 * (1 + self.n_bootstrap)
+        self.method_, graph = "mechanisms", found["graph"]
         self._keep_graph(moments, FoundGraph(graph, to_cpdag(graph)))
-        self.changing_mechanisms_, self.change_pvalues_ = scores.changes(graph)
+        self.changing_mechanisms_ = found["differs"]
+        self.change_pvalues_ = found["p_values"]
+        if self.n_bootstrap:
+            self.edge_confidence_ = found["edge_confidence"]
+
+    @property
+    def _search_terms(self):
+        """What parties are told that do a part of the search."""
+        rules, told = read_edge_rules(self), {}
+        if rules is not None:
+            told = {"allowed": rules.allowed, "required": rules.required}
+        seed = integer_seed(self.random_state)
+        return told | {"n_bootstrap": self.n_bootstrap, "seed": seed}
 
     def _check_options(self):
         self._check_site_effects()
+        if self.method in FREE_SEARCHES and read_edge_rules(self) is not None:
+            raise ValueError(
+                f"search_params has rules about edges, which method={self.method!r} "
+                "does not keep: use 'bic', 'equal_variance', 'exact', 'ges' or 'lingam'"
+            )
         if self.method == "lingam" and self.epsilon is not None:
             raise ValueError(
                 "method='lingam' is not available with epsilon: no noise is calibrated "
                 "for its sums; use 'bic'"
-            )
-        if self.method == "lingam" and self.n_bootstrap:
-            raise ValueError(
-                "n_bootstrap draws covariances of normal rows, which tell method="
-                "'lingam' nothing: use n_bootstrap=0"
             )
         if self.n_bootstrap and (self.basis is not None or self.epsilon is not None):
             raise ValueError(
@@ -366,7 +391,7 @@ class FederatedGaussianBayesianNetwork(
             raise ValueError(
                 f"site_effects={self.site_effects!r} is not available with epsilon"
             )
-        for name, wanted in (("basis", None), ("n_bootstrap", 0), ("method", "auto")):
+        for name, wanted in (("basis", None), ("method", "auto")):
             if self.site_effects == "mechanisms" and getattr(self, name) != wanted:
                 raise ValueError(
                     f"site_effects='mechanisms' needs {name}={wanted!r}, got "
@@ -378,7 +403,10 @@ class FederatedGaussianBayesianNetwork(
         if self.method == "auto" and (self.basis is not None or self.n_bootstrap):
             order = "none"  # both are about products of normal rows
         centre = "party" if self.site_effects == "levels" else "pooled"
-        terms = NetworkMomentsTerms(centre=centre, basis=self.basis, order=order)
+        options = self._search_terms if order != "none" else {}
+        terms = NetworkMomentsTerms(
+            centre=centre, basis=self.basis, order=order, **options
+        )
         found = self._run_charged(partition, network_moments, terms, "moments")
         moments, options = read_moments(found, terms, partition.n_parties), {}
         self._check_spread(moments)
@@ -394,6 +422,9 @@ class FederatedGaussianBayesianNetwork(
         if "order" in found:
             options["order"] = found["order"]
             self.n_iter_ += len(found["order"]) - 1
+        if "edge_confidence" in found:
+            options["edge_confidence"] = found["edge_confidence"]
+            self.n_iter_ += self.n_bootstrap * (len(found["order"]) + 1)
         return moments, options
 
     def _check_spread(self, moments):
@@ -448,7 +479,8 @@ class FederatedGaussianBayesianNetwork(
     @property
     def _search_options(self):
         names = ("lambda1", "threshold", "significance")
-        return {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in names}
+        return options | {"rules": read_edge_rules(self)}
 
     def _keep(self, moments, options):
         options = self._search_options | options
@@ -464,7 +496,9 @@ class FederatedGaussianBayesianNetwork(
                 warn_if_standardised(np.diag(moments.covariance))
             who = f"method={self.method!r}"
             warn_if_units_differ(self.network_, moments.n_rows, who, moments.noise)
-        if self.n_bootstrap:
+        if "edge_confidence" in options:
+            self.edge_confidence_ = options["edge_confidence"]
+        elif self.n_bootstrap:
             self.edge_confidence_ = share_of_edges(list(self._resample(moments)))
             self.ledger_.note(
                 f"{self.n_bootstrap} bootstrap samples are drawn from the covariance "
@@ -547,5 +581,5 @@ class FederatedGaussianBayesianNetwork(
             drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
             sample = replace(moments, covariance=drawn @ drawn.T / n_rows)
             found = search(self.method_, sample, **self._search_options)
-            directed = self.method_ in EQUAL_VARIANCE_SEARCHES
+            directed = self.method_ in EQUAL_VARIANCE_SEARCHES or self.search_params
             yield found.adjacency if directed else found.cpdag

@@ -16,6 +16,7 @@ from sklearn.linear_model import lars_path_gram
 from skprivbn.federation import Sum
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.program import RowWeights
+from skprivbn.structure._edge_rules import EdgeRules
 
 # Constants of the maximum entropy approximation (Hyvarinen, 1998)
 _K1, _K2, _GAMMA = 79.047, 7.4129, 0.37457
@@ -24,7 +25,7 @@ _CHUNK = 1 << 18
 
 
 def causal_order(
-    rows: Any, n_rows: float, mean: np.ndarray, covariance: np.ndarray
+    rows: Any, pooled: dict, before: np.ndarray
 ) -> Generator[Any, Any, np.ndarray]:
     """Find an order in which causes come first: a part of programs, one sum a column.
 
@@ -32,11 +33,10 @@ def causal_order(
     ----------
     rows : ndarray of shape (n_rows, n_features) or RowSource
         A party's own.
-    n_rows : float
-        Of all parties.
-    mean : ndarray of shape (n_features,)
-    covariance : ndarray of shape (n_features, n_features)
-        Of the rows of all parties.
+    pooled : dict
+        `n_rows`, `mean` and `covariance` of the rows of all parties.
+    before : ndarray of bool of shape (n_features, n_features)
+        True at [i, j] where i has to come before j; without a circle.
 
     Returns
     -------
@@ -50,6 +50,7 @@ def causal_order(
     Hyvarinen, Smith. Pairwise likelihood ratios for estimation of non-Gaussian
     structural equation models. JMLR 2013.
     """
+    n_rows, mean, covariance = pooled["n_rows"][0], pooled["mean"], pooled["covariance"]
     order: list[int] = []
     left = list(range(len(mean)))
     # what is left of each column, as a combination of all of them
@@ -62,7 +63,7 @@ def causal_order(
         what = "sums of two functions of columns and residuals"
         total = yield Sum(own, what, RowWeights(*weights))
         means = (total / n_rows).reshape(2, len(left), len(left))
-        first = left[_most_exogenous(means)]
+        first = left[_most_exogenous(means, before[np.ix_(left, left)].any(axis=0))]
         order.append(first)
         left.remove(first)
         effects = covariance[first] / covariance[first, first]
@@ -120,13 +121,14 @@ def _both(z):
     return log_cosh, z * np.exp(-0.5 * z**2)
 
 
-def _most_exogenous(means):
-    """Return the column that is most likely no effect of another."""
+def _most_exogenous(means, comes_later):
+    """Return the column that is most likely no effect of another, if it may be."""
     entropy = -_negentropy(*means)
     # entropies of j and of what j leaves of i, against the other way round
     own, of_residuals = np.diag(entropy), entropy - np.diag(np.diag(entropy))
     gain = (own + of_residuals) - (own + of_residuals).T
-    return int(np.argmin(np.sum(np.minimum(gain, 0.0) ** 2, axis=1)))
+    against = np.sum(np.minimum(gain, 0.0) ** 2, axis=1)
+    return int(np.argmin(np.where(comes_later, np.inf, against)))
 
 
 def _negentropy(log_cosh, odd):
@@ -134,8 +136,11 @@ def _negentropy(log_cosh, odd):
     return _K1 * (log_cosh - _GAMMA) ** 2 + _K2 * odd**2
 
 
-def weights_in_order(
-    covariance: np.ndarray, n_rows: float, order: np.ndarray
+def graph_in_order(
+    covariance: np.ndarray,
+    n_rows: float,
+    order: np.ndarray,
+    rules: EdgeRules | None = None,
 ) -> np.ndarray:
     """Find each column's parents among those before it, by the adaptive lasso.
 
@@ -144,22 +149,27 @@ def weights_in_order(
     covariance : ndarray of shape (n_features, n_features)
     n_rows : float
     order : ndarray of int of shape (n_features,)
+    rules : EdgeRules, default=None
+        None allows every edge.
 
     Returns
     -------
-    weights : ndarray of shape (n_features, n_features)
-        Entry (i, j) is the effect of i on j.
+    adjacency : ndarray of bool of shape (n_features, n_features)
+        Entry (i, j) is an edge from i to j.
     """
     scale = np.sqrt(np.diag(covariance))
     correlation = covariance / np.outer(scale, scale)
-    weights = np.zeros_like(covariance)
+    graph = np.zeros(covariance.shape, dtype=bool)
     for k in range(1, len(order)):
         before, target = order[:k], order[k]
-        gram = correlation[np.ix_(before, before)]
-        products = correlation[before, target]
-        found = _adaptive_lasso(gram, products, n_rows)
-        weights[before, target] = found * scale[target] / scale[before]
-    return weights
+        if rules is not None:
+            before = before[rules.allowed[before, target]]
+            graph[:, target] |= rules.required[:, target]
+        if len(before):
+            gram = correlation[np.ix_(before, before)]
+            found = _adaptive_lasso(gram, correlation[before, target], n_rows)
+            graph[before, target] |= found != 0
+    return graph
 
 
 def _adaptive_lasso(gram, products, n_rows):

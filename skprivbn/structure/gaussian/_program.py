@@ -23,8 +23,16 @@ from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import warn_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
-from skprivbn.programs._moments import read_moments
-from skprivbn.structure.gaussian._lingam import causal_order, normality, shapes
+from skprivbn.programs._moments import add_moments, read_moments
+from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.structure._resampling import resampled_rows, share_of_edges
+from skprivbn.structure._search import MAX_REPEATS
+from skprivbn.structure.gaussian._lingam import (
+    causal_order,
+    graph_in_order,
+    normality,
+    shapes,
+)
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,
     edge_penalty,
@@ -42,7 +50,46 @@ NOT_NORMAL = 0.001
 
 
 @dataclass(frozen=True)
-class NetworkMomentsTerms(MomentsTerms):
+class SearchTerms(MomentsTerms):
+    """Moments of all rows, and rules of the search of which parties do a part.
+
+    Parameters
+    ----------
+    allowed, required : ndarray of bool of shape (n_features, n_features) or None
+        Edges that the graph may have, and those that it must have; None for any.
+    n_bootstrap : int
+        How often the search is repeated on rows that every party draws from its own.
+    seed : int
+        Of these draws, where all parties are simulated.
+    second, bounds, centre, epsilon, delta, min_honest, protects :
+        As of :class:`~skprivbn.programs.MomentsTerms`.
+    """
+
+    allowed: np.ndarray | None = None
+    required: np.ndarray | None = None
+    n_bootstrap: int = 0
+    seed: int = 0
+
+    def check(self) -> None:
+        """Refuse rules that no graph can keep."""
+        super().check()
+        if not 0 <= self.n_bootstrap <= MAX_REPEATS or not 0 <= self.seed < 2**32:
+            raise ValueError(f"n_bootstrap, seed: up to {MAX_REPEATS}, and 32 bits")
+        if self.allowed is not None:
+            self.rules(len(self.allowed)).check()
+
+    def rules(self, n_features: int, max_parents: int | None = None) -> EdgeRules:
+        """Return which edges a graph may and must have."""
+        if self.allowed is None or self.required is None:
+            return EdgeRules.free(n_features, max_parents)
+        if len(self.allowed) != n_features:
+            raise ValueError("allowed: yes or no for every pair of columns")
+        most = n_features if max_parents is None else max_parents
+        return EdgeRules(self.allowed, self.required, most)
+
+
+@dataclass(frozen=True)
+class NetworkMomentsTerms(SearchTerms):
     """Which moments are summed: about what, of which functions, with what noise.
 
     Parameters
@@ -52,6 +99,8 @@ class NetworkMomentsTerms(MomentsTerms):
     order : {"none", "if not normal", "always"}
         Whether to look for an order of the columns by DirectLiNGAM: where columns are
         not normal, which is tested first, or whatever they are.
+    allowed, required, n_bootstrap, seed :
+        As of :class:`SearchTerms`.
     second, bounds, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
@@ -100,7 +149,15 @@ def _find_order(me, found):
     learnt = {"normality": normal}
     few_normal = np.sum(normal > NOT_NORMAL) <= len(normal) / 4
     if me.terms.order == "always" or few_normal:
-        learnt["order"] = yield from causal_order(rows, n, mean, covariance)
+        rules = me.terms.rules(len(mean))
+        learnt["order"] = yield from causal_order(rows, found, rules.before)
+        graphs = []
+        for drawn in resampled_rows(me, rows):
+            again = yield from add_moments(drawn, np.ones(len(drawn)))
+            order = yield from causal_order(drawn, again, rules.before)
+            graphs.append(graph_in_order(again["covariance"], n, order, rules))
+        if graphs:
+            learnt["edge_confidence"] = share_of_edges(graphs)
     return learnt
 
 

@@ -5,14 +5,20 @@ a parent through several features (itself, or basis functions of itself, so that
 over rows can see curvature): the linear and the non-linear search are the same code.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
 
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
+from skprivbn.structure._search import (
+    EdgeRules,
+    LocalScores,
+    climbing,
+    complete,
+    keeping_rules,
+)
 
 #: share of a feature's variance below which it is taken to be a function of others
 COLLINEAR = 1e-9
@@ -171,9 +177,7 @@ def graph_score(moments, adjacency, *, equal_variances=True, penalty=None):
     return -0.5 * n * loss - penalty * adjacency.sum()
 
 
-def hill_climb(
-    moments, start=None, *, equal_variances=True, penalty=None, max_parents=None
-):
+def hill_climb(moments, start=None, *, equal_variances=True, penalty=None, rules=None):
     """Climb from a graph to a local maximum of :func:`graph_score`.
 
     All single-edge changes are scored at once; after a change only the children it
@@ -190,8 +194,8 @@ def hill_climb(
         directions of all edges identifiable.
     penalty : float, default=None
         Cost of an edge; :func:`edge_penalty` if None.
-    max_parents : int, default=None
-        Bound on the number of parents; about what the rows can support if None.
+    rules : EdgeRules, default=None
+        None allows every edge. There are no more parents than rows can support.
 
     Returns
     -------
@@ -206,9 +210,14 @@ def hill_climb(
         raise ValueError("start has a cycle")
     penalty = _default_penalty(moments) if penalty is None else penalty
     supported = max(1, int((n - 2) // (2 * moments.n_features)))
-    most = supported if max_parents is None else min(max_parents, supported)
     scores = ResidualScores(moments, equal_variances, penalty)
-    graph, total = complete(climbing(scores, graph, rules=EdgeRules.free(d, most)))
+    if rules is None:
+        rules = EdgeRules.free(d, supported)
+    else:
+        most = max(supported, rules.required.sum(axis=0).max())
+        rules = replace(rules, max_parents=most)
+        graph = complete(keeping_rules(graph, rules, scores))
+    graph, total = complete(climbing(scores, graph, rules=rules))
     if equal_variances:
         total = -0.5 * n * d * np.log(total) - penalty * graph.sum()
     return graph, float(total)
@@ -283,6 +292,10 @@ def _default_penalty(moments):
     return edge_penalty(moments.n_rows, moments.n_variables, moments.n_features)
 
 
+#: columns of a typical question of a search: two, and three to condition on
+_ASKED_TOGETHER = 5
+
+
 def effective_rows(moments):
     """Return the rows whose sampling error alone would be as large as error plus noise.
 
@@ -297,14 +310,21 @@ def noise_on_correlations(moments):
 
     Noise N on a covariance changes the precision K by K N K, to first order; between
     columns i and j, relative to their own precisions, by the product of what each of
-    them magnifies noise by. The mean over columns is taken for every pair.
+    them magnifies noise by. The mean over columns is taken for every pair. A search
+    asks for correlations given a few columns, which magnify noise less than all do: the
+    median over sets of five columns is taken, at most 200 of them.
     """
     if not np.any(moments.noise):
         return 0.0
-    precision = np.linalg.inv(
-        moments.covariance / np.outer(moments.noise, moments.noise)
-    )
-    return float(np.mean((precision**2).sum(axis=0) / np.diag(precision)))
+    scaled = moments.covariance / np.outer(moments.noise, moments.noise)
+    n_columns = len(scaled)
+    sets = [range(n_columns)]
+    if n_columns > _ASKED_TOGETHER:
+        draw = np.random.RandomState(0).permutation
+        sets = [draw(n_columns)[:_ASKED_TOGETHER] for _ in range(200)]
+    precision = np.linalg.inv([scaled[np.ix_(some, some)] for some in sets])
+    magnified = (precision**2).sum(axis=1) / np.einsum("kii->ki", precision)
+    return float(np.median(magnified.mean(axis=1)))
 
 
 def nearest_covariance(matrix):

@@ -5,6 +5,7 @@ directions, as in :mod:`skprivbn.bayesian_network`.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -15,7 +16,7 @@ from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._fci import find_skeleton
 from skprivbn.structure._learnt import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure._search import complete, searching_equivalence
-from skprivbn.structure.gaussian._lingam import weights_in_order
+from skprivbn.structure.gaussian._lingam import graph_in_order
 from skprivbn.structure.gaussian._notears import golem, notears, top_down
 from skprivbn.structure.gaussian._scores import (
     COLLINEAR,
@@ -28,6 +29,8 @@ from skprivbn.structure.gaussian._scores import (
     nearest_covariance,
 )
 
+#: searches that take no rules about edges
+FREE_SEARCHES = ("pc", "golem", "notears")
 #: searches whose directions come from equal noise variances
 EQUAL_VARIANCE_SEARCHES = ("equal_variance", "golem", "notears")
 #: more variables have too many subsets for the memory of "exact"
@@ -68,7 +71,8 @@ def _equal_variance(moments, options):
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     ordered = top_down(nearest_covariance(moments.covariance))
     starts = [_golem_graph(moments.covariance, 1e-4), acyclic_weights(ordered) != 0]
-    graph = best_hill_climb(features, starts, penalty=penalty)
+    rules = options.get("rules")
+    graph = best_hill_climb(features, starts, penalty=penalty, rules=rules)
     return FoundGraph(graph, to_cpdag(graph))
 
 
@@ -88,7 +92,8 @@ def _bic(moments, options):
         scale = np.sqrt(np.diag(moments.covariance))
         first = _golem_graph(moments.covariance / np.outer(scale, scale), 1e-6)
     starts = [first, _ges_graph(moments)]
-    graph = best_hill_climb(features, starts, equal_variances=False, penalty=penalty)
+    each = {"equal_variances": False, "rules": options.get("rules")}
+    graph = best_hill_climb(features, starts, penalty=penalty, **each)
     return FoundGraph(graph, to_cpdag(graph))
 
 
@@ -111,9 +116,8 @@ def _ges(moments, options):
     # the class never lowers the score
     features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
-    graph, _ = hill_climb(
-        features, _ges_graph(moments), equal_variances=False, penalty=penalty
-    )
+    each = {"equal_variances": False, "rules": options.get("rules")}
+    graph, _ = hill_climb(features, _ges_graph(moments), penalty=penalty, **each)
     return FoundGraph(graph, to_cpdag(graph))
 
 
@@ -121,10 +125,24 @@ def _exact(moments, options):
     penalty = edge_penalty(moments.n_rows, len(moments.mean))
     covariance = nearest_covariance(moments.covariance)
     scores = gaussian_scores(covariance, effective_rows(moments), penalty=penalty)
-    graph, _ = exact_graph(scores, len(covariance))
+    rules = options.get("rules")
+    if rules is not None:
+        graph, _ = exact_graph(partial(_scores_within, scores, rules), len(covariance))
+        return FoundGraph(graph, to_cpdag(graph))
     # of the graphs that score alike, not the one that rounding errors prefer
-    cpdag = to_cpdag(graph)
+    cpdag = to_cpdag(exact_graph(scores, len(covariance))[0])
     return FoundGraph(extend_to_dag(cpdag), cpdag)
+
+
+def _scores_within(scores, rules, child):
+    """Return the scores of all subsets as parents, of those that rules allow."""
+    found, bits = scores(child), 1 << np.arange(len(rules.allowed))
+    subsets = np.arange(len(found))
+    must, never = (
+        bits[which[:, child]].sum() for which in (rules.required, ~rules.allowed)
+    )
+    keeps = (subsets & must == must) & (subsets & never == 0)
+    return np.where(keeps, found, -np.inf)
 
 
 def _pc(moments, options):
@@ -149,8 +167,9 @@ def _golem(moments, options):
 
 
 def _lingam(moments, options):
-    weights = weights_in_order(moments.covariance, moments.n_rows, options["order"])
-    return FoundGraph(weights != 0, to_cpdag(weights != 0))
+    rules = options.get("rules")
+    graph = graph_in_order(moments.covariance, moments.n_rows, options["order"], rules)
+    return FoundGraph(graph, to_cpdag(graph))
 
 
 SEARCHES = {
@@ -176,7 +195,7 @@ def search(method, moments, **options):
         Number of rows, mean and covariance.
     **options
         ``lambda1``, ``threshold``, ``significance``, ``features`` (basis functions),
-        ``order`` (of "lingam"), as far as the method uses them.
+        ``order`` (of "lingam"), ``rules`` (EdgeRules), as far as the method uses them.
 
     Returns
     -------
@@ -210,7 +229,7 @@ def choose(moments, **options):
     found : FoundGraph
     """
     d, features = len(moments.mean), _features(moments, options)
-    if features.n_features == 1 and moments.n_rows <= d:
+    if features.n_features == 1 and moments.n_rows <= d and not options.get("rules"):
         # likelihoods of so few rows favour noise; tests of single edges do not
         return "pc", search("pc", moments, **options)
     penalty = edge_penalty(moments.n_rows, d, features.n_features)
@@ -224,9 +243,10 @@ def choose(moments, **options):
     cost = 0.5 * (d - 1) * np.log(max(moments.n_rows, 2.0))
     bar = graph_score(features, one.adjacency, penalty=penalty) + gain + cost
     each = {"equal_variances": False, "penalty": penalty}
+    rules = options.get("rules")
     # where variances of their own gain less than half their cost on the graph at hand,
     # the longer search for another graph can be spared
-    if hill_climb(features, one.adjacency, **each)[1] <= bar - 0.5 * cost:
+    if hill_climb(features, one.adjacency, rules=rules, **each)[1] <= bar - 0.5 * cost:
         return "equal_variance", one
     found = search("bic", moments, **options)
     if graph_score(features, found.adjacency, **each) <= bar:

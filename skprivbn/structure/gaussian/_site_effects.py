@@ -1,27 +1,30 @@
 """Networks of sites that differ: mechanisms of their own, or one for all.
 
 A mechanism is how a node depends on its parents: coefficients, level and spread of the
-noise. Every site fits each candidate to its own rows, and only the sums of the
-log-likelihoods over sites are told, beside those of one mechanism for all, which
-follow from pooled moments. The better of both, by BIC, is the score of a family. It
-tells directions that observations alone do not: of two causal directions, the right
-one is that in which fewer mechanisms differ.
+noise. Every site fits each candidate to its own rows. The parties add up the
+log-likelihoods, compare them with those of one mechanism for all, which follow from
+pooled moments, and search for a graph. It is told, beside p values, and the
+log-likelihoods are not.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.stats import chi2
 
-from skprivbn.federation import ALL_ROWS, Me, PartyRefusal, Sum, program
+from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program
 from skprivbn.federation._rows import sum_over_rows
-from skprivbn.programs import MomentsTerms, moments
-from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
+from skprivbn.programs import moments
+from skprivbn.programs._moments import add_moments
+from skprivbn.structure._resampling import resampled_rows, share_of_edges
+from skprivbn.structure._scores import MechanismScores
+from skprivbn.structure._search import climbing, complete
+from skprivbn.structure.gaussian._program import SearchTerms
 from skprivbn.structure.gaussian._search import exact_graph
+from skprivbn.utils._memoise import memoise
 
 #: rows that a site needs for each number of its largest mechanism
 ROWS_PER_NUMBER = 3
@@ -29,16 +32,22 @@ ROWS_PER_NUMBER = 3
 MAX_PARENTS = 3
 #: variables of which all graphs are compared
 MAX_EXACT = 14
+#: variance of a residual below which a column is taken to follow from its parents
+_LEAST = 1e-12
+#: numbers that are worked on at a time
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class SiteEffectsTerms(MomentsTerms):
-    """Moments of all rows, and how likely each site's own mechanisms are.
+class SiteEffectsTerms(SearchTerms):
+    """Moments of all rows, and which networks of mechanisms are compared.
 
     Parameters
     ----------
     max_parents : int
         Of the families that are compared.
+    allowed, required, n_bootstrap, seed :
+        As of :class:`SearchTerms`.
     second, bounds, gaps, weighted, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
@@ -56,25 +65,54 @@ class SiteEffectsTerms(MomentsTerms):
 
 @program(SiteEffectsTerms)
 def site_mechanisms(me: Me) -> Generator[Any, Any, dict]:
-    """Add moments of rows, then log-likelihoods of the sites' own mechanisms."""
-    found = yield from moments(me)
-    rows, most = me.numbers(), me.terms.max_parents
-    n_rows, d = rows.shape
-    if n_rows < ROWS_PER_NUMBER * (most + 2):
+    """Add moments, then log-likelihoods of the sites' own mechanisms; search."""
+    rows, terms = me.numbers(), me.terms
+    if len(rows) < ROWS_PER_NUMBER * (terms.max_parents + 2):
         raise PartyRefusal("too-few-rows", "too few rows for mechanisms of their own")
-    # in units of the pooled spread, so that no digits are lost
-    scale = np.sqrt(np.diag(found["covariance"]))
-    if not np.all(scale > 0):
+    found = yield from moments(me)
+    if not np.all(np.diag(found["covariance"]) > 0):
         return found
-    own_mean = sum_over_rows(rows, lambda X: X.sum(axis=0)) / n_rows
-    about = sum_over_rows(rows, lambda X: _products((X - own_mean) / scale)) / n_rows
-    own = log_likelihoods(about, n_rows, families(d, most))
-    total = yield Sum(own, "log-likelihoods of mechanisms at each site", ALL_ROWS)
-    return found | {"own": total}
+    graph, differs, p_values = yield from _search(me, rows, found)
+    learnt = {"graph": graph, "differs": differs, "p_values": p_values}
+    graphs = []
+    for again in resampled_rows(me, rows):
+        drawn = yield from add_moments(again, np.ones(len(again)))
+        graphs.append((yield from _search(me, again, drawn))[0])
+    if graphs:
+        learnt["edge_confidence"] = share_of_edges(graphs)
+    return found | learnt
+
+
+def _search(me, rows, pooled):
+    """Add up log-likelihoods of own mechanisms, and find the best graph."""
+    known = families(len(pooled["mean"]), me.terms.max_parents)
+    # in units of the pooled spread, so that no digits are lost
+    scale = np.sqrt(np.diag(pooled["covariance"]))
+    mean = sum_over_rows(rows, lambda X: X.sum(axis=0)) / len(rows)
+    about = sum_over_rows(rows, lambda X: _products((X - mean) / scale)) / len(rows)
+    lines = regressions(about, known)
+
+    def weigh():
+        sums = sum_over_rows(
+            rows, lambda X: _weigh_residuals((X - mean) / scale, known, lines)
+        )
+        return RowWeights(*sums)
+
+    own = log_likelihoods(lines, len(rows))
+    total = yield Sum(own, "log-likelihoods of mechanisms at each site", weigh)
+    return _best(me.terms, pooled, total, len(me.roster))
 
 
 def _products(Z):
     return Z.T @ Z
+
+
+@memoise
+def _best(terms, pooled, own, n_sites):
+    """Return the best graph, which mechanisms differ between sites, and p values."""
+    scores = GaussianMechanisms(pooled, own, n_sites, terms.max_parents)
+    graph = scores.best_graph(terms.rules(scores.n_variables, scores.max_parents))
+    return graph, *scores.changes(graph)
 
 
 @lru_cache(maxsize=8)
@@ -103,117 +141,124 @@ def families(n_variables: int, max_parents: int) -> list[np.ndarray]:
     return found
 
 
-def log_likelihoods(
-    covariance: np.ndarray, n_rows: float, families: list[np.ndarray]
-) -> np.ndarray:
-    """Return what the rows say for each family, up to a constant.
+def regressions(
+    covariance: np.ndarray, families: list[np.ndarray]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Regress the child of each family on its parents.
 
     Parameters
     ----------
     covariance : ndarray of shape (n_variables, n_variables)
-    n_rows : float
     families : list of ndarray of int
         As of :func:`families`.
 
     Returns
     -------
-    log_likelihoods : ndarray of shape (n_families,)
-        In the order of `families`; 0 for a residual variance of one.
+    lines : list of (ndarray of shape (n_families, n_parents), ndarray)
+        Slopes and residual variances, by numbers of parents.
     """
     found = []
     for of_size in families:
         child, parents = of_size[:, 0], of_size[:, 1:]
-        residual = covariance[child, child]
-        if parents.shape[1]:
-            gram = covariance[parents[:, :, None], parents[:, None, :]]
-            across = covariance[parents, child[:, None]]
-            slopes = np.linalg.solve(gram, across[..., None])[..., 0]
-            residual = residual - np.sum(across * slopes, axis=1)
-        # a column that is constant at a site says no more than any number of digits
-        found.append(-n_rows / 2 * np.log(np.maximum(residual, 1e-12)))
-    return np.concatenate(found)
+        gram = covariance[parents[:, :, None], parents[:, None, :]]
+        across = covariance[parents, child[:, None]]
+        # columns that repeat each other share what they explain
+        inverse = np.linalg.pinv(gram, rcond=1e-10, hermitian=True)
+        slopes = np.einsum("fij,fj->fi", inverse, across)
+        residual = covariance[child, child] - np.sum(across * slopes, axis=1)
+        found.append((slopes, residual))
+    return found
 
 
-class MechanismScores(LocalScores):
-    """BIC of families with one mechanism for all sites, or one for each.
+def log_likelihoods(lines: list, n_rows: float) -> np.ndarray:
+    """Return what the rows say for each family, up to a constant.
 
     Parameters
     ----------
-    moments : Moments
-        Of the rows of all sites.
+    lines : list
+        As of :func:`regressions`.
+    n_rows : float
+
+    Returns
+    -------
+    log_likelihoods : ndarray of shape (n_families,)
+        0 for a residual variance of one.
+    """
+    variances = np.concatenate([variance for _, variance in lines])
+    # a column that is constant at a site says no more than any number of digits
+    return -n_rows / 2 * np.log(np.maximum(variances, _LEAST))
+
+
+def _weigh_residuals(Z, families, lines):
+    """Return sums of squared residuals of each family in units, and of their squares.
+
+    A row counts in a log-likelihood as much as its squared residual in that of all:
+    where a column repeats another but for one row, that row is all of it.
+    """
+    found = []
+    for of_size, (slopes, variances) in zip(families, lines):
+        child, parents = of_size[:, 0], of_size[:, 1:]
+        sums, step = np.zeros((2, len(of_size))), max(_CHUNK // max(parents.size, 1), 1)
+        units = np.where(variances > _LEAST, variances, np.inf)
+        for start in range(0, len(Z), step):
+            rows = Z[start : start + step]
+            explained = np.einsum("nfp,fp->nf", rows[:, parents], slopes)
+            weights = (rows[:, child] - explained) ** 2 / units
+            sums += [weights.sum(axis=0), np.einsum("nf,nf->f", weights, weights)]
+        found.append(sums)
+    return np.hstack(found)
+
+
+class GaussianMechanisms(MechanismScores):
+    """BIC of linear Gaussian families with one mechanism for all sites, or one each.
+
+    Parameters
+    ----------
+    pooled : dict
+        `n_rows`, `mean` and `covariance` of the rows of all sites.
     own : ndarray of shape (n_families,)
         Sums over sites of the log-likelihoods of their own mechanisms.
     n_sites : int
-    max_parents : int, default=3
+    max_parents : int
     """
 
-    def __init__(self, moments, own, n_sites, max_parents=MAX_PARENTS):
-        scale = np.sqrt(np.diag(moments.covariance))
-        correlation = moments.covariance / np.outer(scale, scale)
-        self.n_variables = len(correlation)
-        self.n_rows, self.n_sites = moments.n_rows, n_sites
+    def __init__(self, pooled, own, n_sites, max_parents):
+        scale = np.sqrt(np.diag(pooled["covariance"]))
+        correlation = pooled["covariance"] / np.outer(scale, scale)
+        super().__init__(len(correlation), pooled["n_rows"][0], n_sites)
         known = families(self.n_variables, max_parents)
         self.max_parents = len(known) - 1
-        common = log_likelihoods(correlation, self.n_rows, known)
+        common = log_likelihoods(regressions(correlation, known), self.n_rows)
         names = [tuple(family) for of_size in known for family in of_size.tolist()]
         self._known = dict(zip(names, zip(common.tolist(), own.tolist())))
 
-    def _both(self, child, parents):
-        """Return the BIC of one mechanism for all, and that of one for each."""
-        common, own = self._known[(child, *sorted(parents))]
-        cost = (len(parents) + 2) / 2 * np.log(self.n_rows)
-        return common - cost, own - self.n_sites * cost
-
-    def score(self, child, parents):
-        """Return the better BIC."""
-        if len(parents) > self.max_parents:
-            return -np.inf
-        return max(self._both(child, parents))
+    def likelihoods(self, child, parents):
+        """Return both log-likelihoods, and how many numbers a mechanism has."""
+        return *self._known[(child, *sorted(parents))], len(parents) + 2
 
     def fits(self, child, parents):
         """Tell which further parents leave a family that was compared."""
         return np.full(self.n_variables, len(parents) < self.max_parents)
 
-    def best_graph(self):
+    def best_graph(self, rules):
         """Return the graph with the highest score; of many variables, a high one.
+
+        Parameters
+        ----------
+        rules : EdgeRules
 
         Returns
         -------
         adjacency : ndarray of bool of shape (n_variables, n_variables)
         """
         if self.n_variables <= MAX_EXACT:
-            return exact_graph(self._of_subsets, self.n_variables)[0]
-        rules = EdgeRules.free(self.n_variables, self.max_parents)
+            return exact_graph(partial(self._of_subsets, rules), self.n_variables)[0]
         return complete(climbing(self, rules=rules, tabu_length=self.n_variables))[0]
 
-    def _of_subsets(self, child):
+    def _of_subsets(self, rules, child):
         found = np.full(2**self.n_variables, -np.inf)
         for node, *parents in self._known:
-            if node == child:
+            if node == child and rules.keeps(child, parents):
                 subset = sum(1 << parent for parent in parents)
                 found[subset] = self.score(child, parents)
         return found
-
-    def changes(self, adjacency):
-        """Tell which mechanisms differ between sites.
-
-        Parameters
-        ----------
-        adjacency : ndarray of bool of shape (n_variables, n_variables)
-
-        Returns
-        -------
-        differs : ndarray of bool of shape (n_variables,)
-            Where one for each site has the better BIC.
-        p_values : ndarray of shape (n_variables,)
-            Of the likelihood-ratio test of one mechanism for all sites.
-        """
-        differs, p_values = [], []
-        for child in range(self.n_variables):
-            parents = np.flatnonzero(adjacency[:, child]).tolist()
-            one, each = self._both(child, parents)
-            differs.append(each > one)
-            common, own = self._known[(child, *parents)]
-            freedom = (self.n_sites - 1) * (len(parents) + 2)
-            p_values.append(chi2.sf(2 * (own - common), freedom))
-        return np.array(differs), np.array(p_values)

@@ -15,7 +15,8 @@ from skprivbn.bayesian_network._checks import (
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
-from skprivbn.utils._sklearn import Interval, fill_params
+from skprivbn.structure._edge_rules import EDGE_PARAMS, position, settings_in
+from skprivbn.utils._sklearn import Interval
 from skprivbn.utils._validation import to_numbers
 
 #: what `states` says of a column of numbers
@@ -27,9 +28,7 @@ _POSITIVE = [Interval(Real, 0, None, closed="neither")]
 #: settings of `search_params`, and what they are if nobody says otherwise
 SEARCH_PARAMS: dict = {
     "ordering": (["array-like", None], None),
-    "required_edges": ([list, tuple, None], None),
-    "forbidden_edges": ([list, tuple, None], None),
-    "tiers": ([list, tuple, None], None),
+    **EDGE_PARAMS,
     "equivalent_sample_size": (_POSITIVE, 10.0),
     "tabu_length": (_COUNT, 0),
     "n_restarts": (_COUNT, 0),
@@ -46,15 +45,9 @@ COUNT_PARAMS: dict = {
 
 def read_settings(estimator):
     """Return what ``search_params=`` and ``count_params=`` say, and the rest."""
-    found = {}
-    for group, known in (
-        ("search_params", SEARCH_PARAMS),
-        ("count_params", COUNT_PARAMS),
-    ):
-        constraints = {name: values for name, (values, _) in known.items()}
-        defaults = {name: default for name, (_, default) in known.items()}
-        found |= fill_params(group, getattr(estimator, group), constraints, **defaults)
-    return SimpleNamespace(**found)
+    groups = {"search_params": SEARCH_PARAMS, "count_params": COUNT_PARAMS}
+    found = [settings_in(estimator, group, known) for group, known in groups.items()]
+    return SimpleNamespace(**found[0], **found[1])
 
 
 def check_options(estimator, settings, continuous):
@@ -161,67 +154,3 @@ def check_numbers(name, column):
             f"column {name!r} is said to be continuous and holds what is no finite "
             "number"
         )
-
-
-def edge_rules(names, required=None, forbidden=None, tiers=None):
-    """Return which edges a graph may and must have.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the columns.
-    required, forbidden : sequence of (parent, child) or None
-        By name or position.
-    tiers : sequence of sequences or None
-        All columns, by name or position: no edge leads to an earlier tier.
-
-    Returns
-    -------
-    allowed, required : ndarray of bool of shape (n_columns, n_columns)
-    """
-    d = len(names)
-    must, may = np.zeros((d, d), dtype=bool), ~np.eye(d, dtype=bool)
-    for i, j in _pairs(forbidden, names, "forbidden_edges"):
-        may[i, j] = False
-    if tiers is not None:
-        rank = _ranks(tiers, names)
-        may &= rank[:, None] <= rank
-    for i, j in _pairs(required, names, "required_edges"):
-        must[i, j] = True
-    return may, must
-
-
-def _pairs(edges, names, what):
-    found = []
-    for edge in edges or ():
-        if isinstance(edge, str) or len(edge) != 2:
-            raise ValueError(f"{what} must hold pairs (parent, child), got {edge!r}")
-        i, j = (position(v, names, what) for v in edge)
-        if i == j:
-            raise ValueError(f"{what} joins {names[i]!r} with itself")
-        found.append((i, j))
-    return found
-
-
-def _ranks(tiers, names):
-    rank = np.full(len(names), -1)
-    for number, tier in enumerate(tiers):
-        members = [tier] if isinstance(tier, str) else tier
-        for v in members:
-            place = position(v, names, "tiers")
-            if rank[place] >= 0:
-                raise ValueError(f"tiers has {names[place]!r} twice")
-            rank[place] = number
-    if (rank < 0).any():
-        lacking = names[int((rank < 0).argmax())]
-        raise ValueError(f"tiers must have every column once, {lacking!r} is in none")
-    return rank
-
-
-def position(column, names, what):
-    """Return the position of a column that is named, or given by it."""
-    if isinstance(column, str) and column in names:
-        return list(names).index(column)
-    if isinstance(column, int | np.integer) and 0 <= column < len(names):
-        return int(column)
-    raise ValueError(f"{what} names {column!r}, which is no column of X")

@@ -24,6 +24,7 @@ from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.structure._edge_rules import edge_rules
 from skprivbn.structure._learnt import DiscreteNetworkMixin, integer_seed
 from skprivbn.structure._search import complete
 from skprivbn.structure._tables import noisy_terms, read_tables
@@ -35,7 +36,6 @@ from skprivbn.structure.rows._checks import (
     check_options,
     check_values,
     declared_states,
-    edge_rules,
     known_parents,
     read_settings,
     split_states,

@@ -36,6 +36,8 @@ from skprivbn.federation.gate import (
 )
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, refusing
+from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._tables import MAX_CELLS, RowCounts
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import (
@@ -46,8 +48,6 @@ from skprivbn.structure.rows._mixed import (
 from skprivbn.structure.rows._search import learning
 from skprivbn.utils._validation import to_numbers
 
-#: searches that parties repeat with a change, or on tables that are drawn again
-MAX_REPEATS = 10_000
 #: more sets of columns than these are counted, not named, in the ledger
 _LISTED = 500
 
@@ -145,25 +145,7 @@ class RowNetworkTerms(Terms):
             raise ValueError("seed: an integer of 32 bits")
 
     def _check_graphs(self, n_columns):
-        for name in ("allowed", "required"):
-            edges = getattr(self, name)
-            if edges.shape != (n_columns, n_columns) or edges.dtype != bool:
-                raise ValueError(f"{name}: yes or no for every pair of columns")
-        for i, j in np.argwhere(self.required & ~self.allowed):
-            raise ValueError(
-                f"required_edges has {self.names[i]!r} -> {self.names[j]!r}, which "
-                "forbidden_edges or tiers rule out: an edge cannot be both"
-            )
-        n_required = self.required.sum(axis=0)
-        for child in np.flatnonzero(n_required > self.max_parents):
-            raise ValueError(
-                f"required_edges gives {self.names[child]!r} {n_required[child]} "
-                f"parents, more than max_parents={self.max_parents}: raise it"
-            )
-        try:
-            check_dag(self.required, self.names)
-        except ValueError as error:
-            raise ValueError(f"required_edges: {error}") from None
+        EdgeRules(self.allowed, self.required, self.max_parents).check(self.names)
         if sorted(self.ordering) != list(range(n_columns)):
             raise ValueError("ordering: every column once")
         discrete = [v for v in range(n_columns) if v not in self.continuous]

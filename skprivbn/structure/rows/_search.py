@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import extend_to_dag, is_acyclic, parents_of
+from skprivbn.bayesian_network._dag import extend_to_dag, parents_of
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.structure._resampling import edge_confidence
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import (
     EdgeRules,
-    adding_parents,
     climbing,
     climbing_from_random_changes,
+    keeping_rules,
     searching_equivalence,
     searching_greedily,
 )
@@ -52,29 +52,8 @@ def _ges(scores, rules, options):
     )
     # The search can end short of a maximum, and knows no directions that are given.
     # Going on from a member of the class never lowers the score.
-    start = yield from _keep_rules(extend_to_dag(cpdag), rules, scores)
+    start = yield from keeping_rules(extend_to_dag(cpdag), rules, scores)
     return (yield from _hill_climbing(scores, rules, options, start))
-
-
-def _keep_rules(graph, rules, scores):
-    """Return a graph that is near another one and keeps the rules."""
-    kept = rules.required.copy()
-    for i, j in np.argwhere(graph | graph.T & ~graph).tolist():
-        forward = graph[i, j] or not rules.allowed[j, i]
-        if kept[i, j] or kept[j, i] or not (forward and rules.allowed[i, j]):
-            continue
-        kept[i, j] = True
-        if not is_acyclic(kept):
-            kept[i, j] = False
-    for child in np.flatnonzero(kept.sum(axis=0) > rules.max_parents).tolist():
-        must = np.flatnonzero(rules.required[:, child]).tolist()
-        candidates = np.flatnonzero(kept[:, child]).tolist()
-        found, _ = yield from adding_parents(
-            scores, child, candidates, rules.max_parents, must
-        )
-        kept[:, child] = False
-        kept[found, child] = True
-    return kept
 
 
 SEARCHES = {"hill_climbing": _hill_climbing, "ges": _ges, "k2": _k2}

@@ -68,9 +68,9 @@ def test_few_rounds_are_left_when_the_numbers_are_known():
 
     said = []
     run_sides(side, transcript=said)
-    # choices, products, and a round for each of nine high bits but one; then the
+    # choices, and a round for each of nine high bits but one; then the
     # distance, two low bits, the entry
-    assert max(rounds) <= 2 * 10 + 1 and len(said) == 2 * (10 + 4)
+    assert max(rounds) <= 2 * 9 + 1 and len(said) == 2 * (9 + 4)
 
 
 def test_message_sizes_do_not_depend_on_the_numbers():

@@ -39,6 +39,18 @@ NUMBERS = ["age", "bmi", "lactate", "sbp", "hr", "creatinine", "los"]
 #: shares of missing entries
 GAPS = {"bmi": 0.05, "lactate": 0.15, "creatinine": 0.1, "smoker": 0.1}
 COMPLETE = ["age", "sbp", "hr", "los"]
+#: ethnicity once more, with rare levels joined as refusals advise
+ORIGIN = """
+[datasets.icu.columns.origin]
+from = "ethnicity"
+kind = ["group 0", "group 1", "other"]
+
+[datasets.icu.columns.origin.map]
+"group 2" = "other"
+"group 3" = "other"
+"group 4" = "other"
+"group 5" = "other"
+"""
 
 #: what the guide recommends to a site
 SITE_FILE = """
@@ -50,9 +62,9 @@ path = "icu.csv"
 {rules}
 estimators = ["DPCGMLearner", "FederatedBayesianNetwork",
     "FederatedGaussianBayesianNetwork", "FederatedKBinsDiscretizer",
-    "FederatedNotearsADMM", "FederatedOneHotEncoder", "FederatedPCA",
-    "FederatedSimpleImputer", "FederatedStandardScaler", "PPEMGaussianMixture",
-    "PrivateGLMMClassifier", "PrivateGLMMRegressor", "describe"]
+    "FederatedNotearsADMM", "FederatedOneHotEncoder", "FederatedOrdinalEncoder",
+    "FederatedPCA", "FederatedSimpleImputer", "FederatedStandardScaler",
+    "PPEMGaussianMixture", "PrivateGLMMClassifier", "PrivateGLMMRegressor", "describe"]
 
 [datasets.icu.columns]
 {columns}
@@ -113,7 +125,9 @@ def open_study(folder, n_rows=400, seed=0, rules=RECOMMENDED):
             *(",".join(row) for row in zip(*map(table.get, kinds))),
         ]
         (folder / name / "icu.csv").write_text("\n".join(lines) + "\n")
-    text = SITE_FILE.format(peers=json.dumps(NAMES), columns=declared, rules=rules)
+    text = SITE_FILE.format(
+        peers=json.dumps(NAMES), columns=declared + ORIGIN, rules=rules
+    )
     return connect(make_sites(folder, dict.fromkeys(NAMES, text)), "icu")
 
 
@@ -139,7 +153,7 @@ def scale_some_encode_others(sites):
 SIX = ["sex", "diabetes", "ward", "ethnicity", "dialysis", "asa"]
 TEN = list(CATEGORIES)
 QUESTIONS = {
-    "description": lambda sites: sites.rows().describe(),
+    "description": lambda sites: sites.rows([*NUMBERS, *TEN]).describe(),
     "scaler over gaps": lambda sites: FederatedStandardScaler().fit(
         sites.rows(NUMBERS)
     ),

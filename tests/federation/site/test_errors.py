@@ -4,6 +4,7 @@ import stat
 import pytest
 
 from skprivbn.exceptions import PartyError
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site import _errors
 from skprivbn.federation.site._errors import ErrorLog
 from skprivbn.mixed_model import PrivateGLMMRegressor
@@ -71,7 +72,9 @@ def test_why_a_question_was_refused_is_said_at_the_site_only(tmp_path, ask, code
     with pytest.raises(PartyError) as caught:
         ask(federation.rows)
     assert caught.value.code == code
-    assert why in (tmp_path / "north" / "skprivbn_errors.log").read_text()
+    log = (tmp_path / "north" / "skprivbn_errors.log").read_text()
+    assert why in log and "Traceback" not in log
+    assert all(column in log for column in caught.value.columns)
     said = b"".join(federation._relay.session.transcript[start:])
     assert why.encode() not in said and MARKER.encode() not in said
 
@@ -84,6 +87,22 @@ def test_the_log_does_not_grow_without_end(tmp_path, monkeypatch):
     assert "number 199" in log.path.read_text()
     assert len(list(tmp_path.iterdir())) == 1 + _errors.N_KEPT
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5 * 2000
+
+
+def test_a_defect_is_written_down_with_its_place_and_cause(tmp_path):
+    log = ErrorLog(tmp_path / "errors.log")
+    try:
+        try:
+            float("not a number")
+        except ValueError as error:
+            raise PartyRefusal("invalid-data", "a cell") from error
+    except PartyRefusal as error:
+        log.write("next", error, ["age"])
+    first, *lines = log.path.read_text().splitlines()
+    assert first.endswith("next (columns age)")
+    assert lines[0].endswith("invalid-data: a cell")
+    assert "not a number" in lines[1] and f"{__file__}:" in lines[1]
+    assert len(lines) == 2
 
 
 def test_a_full_disk_changes_no_answer(tmp_path):

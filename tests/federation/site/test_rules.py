@@ -381,6 +381,22 @@ def test_noise_for_rows_shows_a_person_of_many(numbers, tmp_path, monkeypatch):
     assert mean_days(handle) > 0.7
 
 
+def test_rows_and_persons_do_not_add_up_and_the_refusal_says_so(numbers):
+    open_it, rows = numbers
+    for name in NAMES:
+        rows[name] = [[i, f"{name}{i // 2}"] for i in range(40)]
+    columns = {"days": '"float"', "who": '"key"'}
+    handle = open_it(rules="budget = {epsilon = 9.0}", columns=columns)
+    scaler = FederatedStandardScaler(epsilon=1.0, bounds=(0, 40))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scaler.fit(handle)
+        with pytest.raises(PartyError, match="for rows and this fit is for indiv") as e:
+            scaler.fit(handle, individual="who")
+        assert e.value.code == "other-unit"
+        scaler.fit(handle)
+
+
 def trust_cells(monkeypatch):
     """The twin: nobody counts what a column of few values tells."""
     monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])

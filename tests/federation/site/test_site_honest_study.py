@@ -10,9 +10,21 @@ from skprivbn.federation import runner
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._state import SiteState
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.preprocessing import FederatedSimpleImputer, FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedOrdinalEncoder,
+    FederatedSimpleImputer,
+    FederatedStandardScaler,
+)
+from skprivbn.structure import FederatedBayesianNetwork
 from tests.federation.site.loopback import open_sites
-from tests.federation.site.study import NAMES, QUESTIONS, RECOMMENDED, ask, open_study
+from tests.federation.site.study import (
+    NAMES,
+    QUESTIONS,
+    RECOMMENDED,
+    ask,
+    make_patients,
+    open_study,
+)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -39,6 +51,26 @@ def test_a_refusal_names_the_column_and_no_value(tmp_path):
         FederatedStandardScaler().fit(rows)
     assert caught.value.columns == ("dialysis",)
     assert "min_cell_count" in str(caught.value)
+
+
+def test_rare_levels_become_one_in_networks_and_tables(tmp_path):
+    """Behind an encoder with min_frequency, which says what numbers it makes."""
+    sites = open_study(tmp_path)
+    rows = sites.rows(["ward", "ethnicity"])
+    pair = "ward", "ethnicity"
+    assert rows.describe([pair])[pair].counts is None
+    encoder = FederatedOrdinalEncoder(min_frequency=100).fit(rows)
+    merged = encoder.transform(rows)
+    table = merged.describe([pair])[pair]
+    assert table.counts.sum() == 1200 and table.counts.min() >= 5
+    patients = [make_patients(400, [0, place]) for place in range(3)]
+    pooled = np.concatenate([p["ethnicity"] for p in patients])
+    frequent = [np.sum(pooled == f"group {k}") for k in range(6)]
+    frequent = [n for n in frequent if n >= 100]
+    expected = [*frequent, 1200 - sum(frequent)]
+    assert table.counts.sum(axis=0).tolist() == expected
+    network = FederatedBayesianNetwork().fit(merged).network_
+    assert [len(s) for s in network.states.values()] == [6, len(expected)]
 
 
 def rare(n_sick):

@@ -5,7 +5,7 @@ from scipy.optimize import minimize
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure.admm._mlp import (
     MLPProblem,
-    _Curvature,
+    _Descent,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
@@ -179,10 +179,38 @@ def test_mlp_local_steps_are_those_of_an_independent_optimiser():
         np.testing.assert_array_equal(solved[~free], 0.0)
 
 
+def descent(rng):
+    """Return a descent of three variables with six parameters each."""
+    return _Descent.begin(np.zeros((3, 6)), rng.normal(size=3), np.zeros((3, 6)))
+
+
+@pytest.mark.parametrize("n_alone", [1, 9, 10, 12])
+def test_variables_that_go_on_alone_leave_others_where_they_would_have_stayed(n_alone):
+    rng = np.random.default_rng(n_alone)
+    together, apart = (
+        descent(np.random.default_rng(0)),
+        descent(np.random.default_rng(0)),
+    )
+    alone, moving = None, np.array([True, False, True])
+    for k in range(4 + n_alone):
+        if k == 4:
+            alone = apart.take(moving)
+        moved, change = rng.normal(size=(2, 3, 6))
+        goes = np.ones(3, dtype=bool) if k < 4 else moving
+        for one, which in ((together, slice(None)), (alone or apart, goes)):
+            part = np.where(goes[:, None], [moved, change], 0.0)[:, which]
+            one.move(one.parameters + part[0], one.loss, one.slope + part[1])
+    apart.put(moving, alone)
+    assert apart.n_added == together.n_added
+    for name in ("parameters", "loss", "slope", "pairs", "products"):
+        found, expected = getattr(apart, name), getattr(together, name)
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("n_pairs", [0, 1, 4, 10, 17])
 def test_remembered_curvature_is_that_of_bfgs_updates(n_pairs):
     rng, rho = np.random.default_rng(n_pairs), 0.7
-    memory, seen = _Curvature(3, 6), []
+    memory, seen = descent(rng), []
     for k in range(n_pairs):
         root = rng.normal(size=(3, 6, 6))
         moved = rng.normal(size=(3, 6))
@@ -191,7 +219,7 @@ def test_remembered_curvature_is_that_of_bfgs_updates(n_pairs):
         moved[k % 3] *= k % 2
         change[k % 3] *= k % 2
         change[(k + 1) % 3] *= -5.0 if k % 4 == 3 else 1.0
-        memory.add(moved, change)
+        memory.move(memory.parameters + moved, memory.loss, memory.slope + change)
         seen.append((moved, change))
     gradient = rng.normal(size=(3, 6))
     found = memory.newton(gradient, rho)

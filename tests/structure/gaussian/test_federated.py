@@ -348,3 +348,26 @@ def test_columns_that_do_not_vary_are_named(linear, learner):
     constant = np.column_stack([X, np.full(len(X), 7.1)])
     with pytest.raises(ValueError, match=r"\['x6'\] are constant"):
         learner.fit(constant, party=np.sort(party))
+
+
+@pytest.mark.parametrize(
+    "method", ["auto", "equal_variance", "bic", "exact", "ges", "pc"]
+)
+def test_rules_about_edges_are_kept(method):
+    X, weights = make_linear_sem(400, 6, random_state=0)
+    parent, child = np.argwhere(weights)[0].tolist()
+    party = np.arange(400) % 3
+    for rules, holds in (
+        ({"required_edges": [(child, parent)]}, lambda g: g[child, parent]),
+        ({"forbidden_edges": [(parent, child)]}, lambda g: not g[parent, child]),
+        ({"tiers": [[3, 4, 5], [0, 1, 2]]}, lambda g: not g[:3, 3:].any()),
+    ):
+        model = FederatedGaussianBayesianNetwork(method, search_params=rules)
+        if method == "pc":
+            with pytest.raises(ValueError, match="rules about edges"):
+                model.fit(X, party=party)
+        else:
+            assert holds(model.fit(X, party=party).adjacency_matrix_)
+    model = FederatedGaussianBayesianNetwork(search_params={"required_edges": [(0, 0)]})
+    with pytest.raises(ValueError, match="with itself"):
+        model.fit(X, party=party)

@@ -100,7 +100,6 @@ def test_the_test_of_normality_keeps_its_level():
     "options, words",
     [
         ({"epsilon": 1.0, "bounds": (-5, 5)}, "not available with epsilon"),
-        ({"n_bootstrap": 5}, "n_bootstrap"),
         ({"basis": "sigmoid"}, "basis"),
         ({"parties": {"a": [0], "b": [1, 2, 3, 4, 5]}}, "columns of parties"),
     ],
@@ -109,3 +108,27 @@ def test_what_lingam_cannot_do_is_said(options, words):
     X, _ = standardised("exponential", 0, 60)
     with pytest.raises(ValueError, match=words):
         FederatedGaussianBayesianNetwork("lingam", **options).fit(X)
+
+
+def test_rules_are_kept_by_an_order_of_causes():
+    X, truth = standardised("exponential", 1)
+    parent, child = np.argwhere(truth)[0].tolist()
+    party = np.arange(len(X)) % 3
+    for rules, holds in (
+        ({"required_edges": [(child, parent)]}, lambda g: g[child, parent]),
+        ({"forbidden_edges": [(parent, child)]}, lambda g: not g[parent, child]),
+        ({"tiers": [[3, 4, 5], [0, 1, 2]]}, lambda g: not g[:3, 3:].any()),
+    ):
+        model = FederatedGaussianBayesianNetwork("lingam", search_params=rules)
+        assert holds(model.fit(X, party=party).adjacency_matrix_)
+
+
+def test_rows_that_parties_draw_tell_how_sure_an_edge_is():
+    X, truth = standardised("exponential", 0)
+    options = {"n_bootstrap": 6, "random_state": 0}
+    model = FederatedGaussianBayesianNetwork("lingam", **options)
+    sure = model.fit(X, party=np.arange(len(X)) % 3).edge_confidence_
+    assert sure[truth].mean() > 0.8 > 0.3 > sure[~truth].mean()
+    # one sum for the test of normality and one for each of five columns; with two of
+    # moments, every sample repeats the latter
+    assert model.n_iter_ == 2 + 1 + 5 + 6 * (2 + 5)

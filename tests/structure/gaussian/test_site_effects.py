@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from skprivbn.exceptions import PartyError
 from skprivbn.metrics import skeleton_f1
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure.gaussian import _site_effects
+from skprivbn.structure.gaussian._site_effects import (
+    SiteEffectsTerms,
+    families,
+    site_mechanisms,
+)
+from tests.federation.site.loopback import open_sites
 
 
 def differing_sites(seed, d=6, n_sites=10, n_rows=100, share=0.5):
@@ -89,6 +97,86 @@ def test_many_columns_are_searched_by_climbing():
     rows, graph, _ = differing_sites(1, d=16, n_sites=4, n_rows=200)
     model = fit(rows, site_effects="mechanisms")
     assert skeleton_f1(graph, model.adjacency_matrix_) >= 0.8
+
+
+def test_rules_are_kept():
+    rows, graph, _ = differing_sites(0)
+    parent, child = np.argwhere(graph)[0].tolist()
+    for rules, holds in (
+        ({"required_edges": [(child, parent)]}, lambda g: g[child, parent]),
+        ({"forbidden_edges": [(parent, child)]}, lambda g: not g[parent, child]),
+        ({"tiers": [[3, 4, 5], [0, 1, 2]]}, lambda g: not g[:3, 3:].any()),
+    ):
+        model = fit(rows, site_effects="mechanisms", search_params=rules)
+        assert holds(model.adjacency_matrix_)
+
+
+def test_rows_that_sites_draw_tell_how_sure_an_edge_is():
+    rows, graph, _ = differing_sites(0)
+    model = fit(rows, site_effects="mechanisms", n_bootstrap=8, random_state=0)
+    either = model.edge_confidence_ + model.edge_confidence_.T
+    joined = graph | graph.T
+    assert either[joined].min() >= 0.75
+    assert either[~joined].mean() <= 0.25
+
+
+def test_researchers_are_told_no_log_likelihood():
+    rows, _, _ = differing_sites(0, d=4, n_sites=3)
+    terms = SiteEffectsTerms()
+    partition = HorizontalPartition(rows)
+    with partition.federate(site_mechanisms, terms, "masking") as federation:
+        found = federation.run()
+    assert sorted(found) == [
+        *("covariance", "differs", "graph"),
+        *("mean", "n_rows", "p_values"),
+    ]
+    assert found["p_values"].shape == (4,)
+
+
+def repeated_columns(folder):
+    """Three sites: a column repeats another, but for one patient of the first."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name in ("north", "south", "west"):
+        x, other = rng.normal(size=(2, 60))
+        tables[name] = np.column_stack([x, x, other])
+    tables["north"][7, 1] += 2.0
+    kinds = dict.fromkeys(("a", "b", "c"), '"float"')
+    learner = ["FederatedGaussianBayesianNetwork"]
+    tables = {name: rows.tolist() for name, rows in tables.items()}
+    return open_sites(folder, tables, kinds, learner).rows()
+
+
+def test_attack_a_column_that_repeats_another_but_for_one_patient(
+    tmp_path, monkeypatch
+):
+    rows, read = repeated_columns(tmp_path), []
+    best = _site_effects._best
+
+    def curious(terms, pooled, own, n_sites):
+        """Stand in for a party that keeps what it reads."""
+        read.append((pooled, own))
+        return best(terms, pooled, own, n_sites)
+
+    monkeypatch.setattr(_site_effects, "_best", curious)
+    model = FederatedGaussianBayesianNetwork(site_effects="mechanisms")
+    with pytest.raises(PartyError) as caught:
+        model.fit(rows)
+    assert caught.value.code == "too-few-rows"
+    assert not read
+    # the twin: all rows are said to count alike
+    monkeypatch.setattr(
+        _site_effects,
+        "_weigh_residuals",
+        lambda Z, known, lines: np.full((2, sum(map(len, known))), float(len(Z))),
+    )
+    model.fit(rows)
+    pooled, own = read[0]
+    names = [tuple(f) for of_size in families(3, 3) for f in of_size.tolist()]
+    # two sites say nothing but that b follows from a
+    of_one = own[names.index((1, 0))] - 2 * 30 * np.log(1e12)
+    variance = np.exp(-of_one / 30) * pooled["covariance"][1, 1]
+    assert np.sqrt(60 * variance) == pytest.approx(2.0, rel=0.1)
 
 
 def test_what_is_not_available_is_said():

@@ -9,10 +9,10 @@ import pytest
 from skprivbn.bayesian_network._dag import is_acyclic
 from skprivbn.datasets import load_asia, load_insurance
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure._edge_rules import edge_rules
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
 from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.rows._checks import edge_rules
 from skprivbn.structure.rows._search import SEARCHES, searching
 
 NAMES = ["a", "b", "c", "d"]

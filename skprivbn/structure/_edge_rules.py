@@ -1,0 +1,190 @@
+"""Which edges a graph may and must have, as users say it and as searches keep it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skprivbn.bayesian_network._dag import check_dag, closure, is_acyclic
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import fill_params
+
+#: what `search_params` says about edges, in every search
+EDGE_PARAMS: dict = dict.fromkeys(
+    ("required_edges", "forbidden_edges", "tiers"), ([list, tuple, None], None)
+)
+
+
+@dataclass(frozen=True)
+class EdgeRules:
+    """Which edges a graph may and must have.
+
+    Parameters
+    ----------
+    allowed, required : ndarray of bool of shape (n_variables, n_variables)
+        True at [i, j] for an edge from i to j. Required edges have no cycle and are
+        allowed.
+    max_parents : int or ndarray of int of shape (n_variables,)
+    """
+
+    allowed: np.ndarray
+    required: np.ndarray
+    max_parents: int | np.ndarray
+
+    @classmethod
+    def free(cls, n_variables, max_parents=None):
+        """Return rules by which every edge may be there, and none must."""
+        return cls(
+            ~np.eye(n_variables, dtype=bool),
+            np.zeros((n_variables, n_variables), dtype=bool),
+            n_variables if max_parents is None else max_parents,
+        )
+
+    @property
+    def are_free(self):
+        """Whether they say nothing."""
+        d = len(self.allowed)
+        return bool(self.allowed.sum() == d * (d - 1) and not self.required.any())
+
+    def check(self, names=None):
+        """Raise ValueError for rules that no graph can keep.
+
+        Parameters
+        ----------
+        names : sequence of str, default=None
+            Of the variables; by default positions.
+        """
+        d = len(self.allowed)
+        names = range(d) if names is None else names
+        for name in ("allowed", "required"):
+            edges = getattr(self, name)
+            if edges.shape != (len(names), len(names)) or edges.dtype != bool:
+                raise ValueError(f"{name}: yes or no for every pair of columns")
+        for i, j in np.argwhere(self.required & ~self.allowed):
+            raise ValueError(
+                f"required_edges has {names[i]!r} -> {names[j]!r}, which "
+                "forbidden_edges or tiers rule out: an edge cannot be both"
+            )
+        n_required = self.required.sum(axis=0)
+        for child in np.flatnonzero(n_required > self.max_parents):
+            raise ValueError(
+                f"required_edges gives {names[child]!r} {n_required[child]} "
+                f"parents, more than max_parents={self.max_parents}: raise it"
+            )
+        try:
+            check_dag(self.required, names)
+        except ValueError as error:
+            raise ValueError(f"required_edges: {error}") from None
+
+    @property
+    def before(self):
+        """Which variable has to come before which, in an order of causes first."""
+        ahead = self.required | self.allowed & ~self.allowed.T
+        # edges that are forbidden in a circle say nothing of an order
+        return closure(ahead if is_acyclic(ahead) else self.required)
+
+    def keeps(self, child, parents):
+        """Tell whether a family has what it must, and nothing that it may not."""
+        must = np.flatnonzero(self.required[:, child]).tolist()
+        return set(must) <= set(parents) and self.allowed[parents, child].all()
+
+
+def settings_in(estimator, group, known):
+    """Return what a parameter such as ``search_params=`` says, and the rest.
+
+    Parameters
+    ----------
+    estimator : object
+    group : str
+        Name of the parameter.
+    known : dict of str to (list, object)
+        Constraints and default of every setting.
+
+    Returns
+    -------
+    settings : dict
+    """
+    constraints = {name: values for name, (values, _) in known.items()}
+    defaults = {name: default for name, (_, default) in known.items()}
+    return fill_params(group, getattr(estimator, group), constraints, **defaults)
+
+
+def read_edge_rules(estimator):
+    """Return what ``search_params=`` says about edges, of an estimator being fitted.
+
+    Returns
+    -------
+    rules : EdgeRules or None
+        None where it says nothing.
+    """
+    given = settings_in(estimator, "search_params", EDGE_PARAMS)
+    if not any(given.values()):
+        return None
+    names = column_names(estimator)
+    required, forbidden, tiers = given.values()
+    rules = EdgeRules(*edge_rules(names, required, forbidden, tiers), len(names))
+    rules.check(names)
+    return rules
+
+
+def edge_rules(names, required=None, forbidden=None, tiers=None):
+    """Return which edges a graph may and must have.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the columns.
+    required, forbidden : sequence of (parent, child) or None
+        By name or position.
+    tiers : sequence of sequences or None
+        All columns, by name or position: no edge leads to an earlier tier.
+
+    Returns
+    -------
+    allowed, required : ndarray of bool of shape (n_columns, n_columns)
+    """
+    d = len(names)
+    must, may = np.zeros((d, d), dtype=bool), ~np.eye(d, dtype=bool)
+    for i, j in _pairs(forbidden, names, "forbidden_edges"):
+        may[i, j] = False
+    if tiers is not None:
+        rank = _ranks(tiers, names)
+        may &= rank[:, None] <= rank
+    for i, j in _pairs(required, names, "required_edges"):
+        must[i, j] = True
+    return may, must
+
+
+def _pairs(edges, names, what):
+    found = []
+    for edge in edges or ():
+        if isinstance(edge, str) or len(edge) != 2:
+            raise ValueError(f"{what} must hold pairs (parent, child), got {edge!r}")
+        i, j = (position(v, names, what) for v in edge)
+        if i == j:
+            raise ValueError(f"{what} joins {names[i]!r} with itself")
+        found.append((i, j))
+    return found
+
+
+def _ranks(tiers, names):
+    rank = np.full(len(names), -1)
+    for number, tier in enumerate(tiers):
+        members = [tier] if isinstance(tier, str) else tier
+        for v in members:
+            place = position(v, names, "tiers")
+            if rank[place] >= 0:
+                raise ValueError(f"tiers has {names[place]!r} twice")
+            rank[place] = number
+    if (rank < 0).any():
+        lacking = names[int((rank < 0).argmax())]
+        raise ValueError(f"tiers must have every column once, {lacking!r} is in none")
+    return rank
+
+
+def position(column, names, what):
+    """Return the position of a column that is named, or given by it."""
+    if isinstance(column, str) and column in names:
+        return list(names).index(column)
+    if isinstance(column, int | np.integer) and 0 <= column < len(names):
+        return int(column)
+    raise ValueError(f"{what} names {column!r}, which is no column of X")
