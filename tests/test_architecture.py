@@ -348,7 +348,7 @@ def test_public_functions_are_annotated():
 
 # Which environment of the Makefile runs a file; None is a plain ``pip install .``
 ENVIRONMENTS = {
-    "README.md": None,
+    "README.md": "demo",
     "examples/demo.py": "demo",
     "examples/demo_page.py": "demo",
     "examples/demo_federation.py": "federation",
