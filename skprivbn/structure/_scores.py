@@ -209,13 +209,15 @@ class MechanismScores(LocalScores):
         self.n_variables, self.n_rows, self.n_sites = n_variables, n_rows, n_sites
 
     @abstractmethod
-    def likelihoods(self, child, parents):
+    def likelihoods(self, child, parents, *beside):
         """Return the log-likelihoods of one mechanism and of many, and their size.
 
         Parameters
         ----------
         child : int
         parents : sequence of int
+        *beside
+            Of subclasses.
 
         Returns
         -------
@@ -227,15 +229,16 @@ class MechanismScores(LocalScores):
             That a mechanism has.
         """
 
-    def _both(self, child, parents):
+    def _both(self, child, parents, *beside):
         """Return the BIC of one mechanism for all, and that of one for each."""
-        common, own, n_numbers = self.likelihoods(child, parents)
+        common, own, n_numbers = self.likelihoods(child, parents, *beside)
         cost = n_numbers / 2 * np.log(self.n_rows)
         return common - cost, own - self.n_sites * cost
 
-    def score(self, child, parents):
+    def score(self, child, parents, *beside):
         """Return the better BIC, as an integer: ties are ties on every processor."""
-        return int(np.rint(max(self._both(child, parents)) * (1 << _MECHANISM_BITS)))
+        best = max(self._both(child, parents, *beside))
+        return round(best * (1 << _MECHANISM_BITS)) << FRACTION_BITS - _MECHANISM_BITS
 
     def changes(self, adjacency):
         """Tell which mechanisms differ between sites.

@@ -3,6 +3,7 @@
 Under noise, tables are released once, and a graph and probabilities are read off them.
 """
 
+from abc import ABC, abstractmethod
 from itertools import chain, combinations, groupby
 from math import comb, prod
 from typing import NamedTuple
@@ -44,7 +45,7 @@ class Question(NamedTuple):
     asked: list
 
 
-class Asked:
+class Asked(ABC):
     """Numbers about all rows, asked for by a search, many at a time, and kept.
 
     Parameters
@@ -113,8 +114,9 @@ class Asked:
     def _compact(self, numbers):
         return numbers
 
+    @abstractmethod
     def _keep(self, variables, numbers):
-        raise NotImplementedError
+        """Keep the part of an answer that is about some variables."""
 
     def __call__(self, variables):
         """Return what is known given some variables, one axis each, ascending."""

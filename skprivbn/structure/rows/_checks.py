@@ -57,6 +57,7 @@ def check_options(estimator, settings, continuous):
             ("min_cell_count", settings.min_cell_count <= 1),
             ("states='continuous'", not continuous),
             ("n_bootstrap", settings.n_bootstrap == 0),
+            ("site_effects", estimator.site_effects is None),
             ("missing='em'", estimator.missing != "em"),
             ("missing='error'", estimator.missing != "error"),
         ):

@@ -56,6 +56,14 @@ from skprivbn.utils._sklearn import (
 )
 from skprivbn.utils._typing import RandomStateLike
 
+#: fitted attributes that not every fit has
+_OF_SOME_FITS = (
+    "edge_confidence_",
+    "privacy_spent_",
+    "changing_mechanisms_",
+    "change_pvalues_",
+)
+
 
 class RowNetworkMixin(DiscreteNetworkMixin):
     """Likelihood, completion and sampling through the fitted `network_`."""
@@ -93,6 +101,11 @@ class FederatedBayesianNetwork(
         likelihood-equivalent uniform score, or the Bayesian information criterion.
     max_parents : int, default=3
         Most parents of a column.
+    site_effects : {"mechanisms"}, default=None
+        With "mechanisms", any column may depend on its parents in another way at each
+        party, if BIC prefers that; directions are then also told by fewer mechanisms
+        differing. Beside tables, parties add up log-likelihoods of their own. For
+        discrete columns, ``criterion="bic"`` and another `method` than "ges".
     structure : mapping of str to sequence of str, default=None
         Parents of every column, if known: then only probabilities are learnt.
     search_params : dict, default=None
@@ -113,7 +126,8 @@ class FederatedBayesianNetwork(
           `edge_confidence_`. Of every table that a search needs, as many rows are drawn
           again from its cells, by the search: parties add up nothing but some more
           tables. Numbers of continuous columns are drawn as normal in every
-          configuration.
+          configuration. With `site_effects` every party draws from its own rows, and
+          all sums are repeated.
 
     count_params : dict, default=None
         How rows are counted:
@@ -171,7 +185,7 @@ class FederatedBayesianNetwork(
     ----------
     network_ : BayesianNetwork or ConditionalGaussianBayesianNetwork
         Structure, and probabilities (count + alpha) / (total + states * alpha). The
-        latter with continuous columns.
+        latter with continuous columns. Of all rows together with `site_effects`, too.
     parents_ : dict of str to list of str
         Parents of every column; with "k2" in the order in which they were found.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
@@ -184,6 +198,11 @@ class FederatedBayesianNetwork(
         an ordering, tiers, required or forbidden edges, or continuous columns give
         directions a meaning; ``edge_confidence_ + edge_confidence_.T`` is the share
         with any edge.
+    changing_mechanisms_ : ndarray of bool of shape (n_features,)
+        With `site_effects`: which columns depend on their parents in another way at
+        each party, by BIC.
+    change_pvalues_ : ndarray of shape (n_features,)
+        The same: p values of the likelihood-ratio test of one mechanism for all.
     log_score_ : float
         Sum of the scores of all families.
     tables_ : list of tuple of str
@@ -236,6 +255,7 @@ class FederatedBayesianNetwork(
         "method": [StrOptions(set(SEARCHES))],
         "criterion": [StrOptions(set(CRITERIA))],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
+        "site_effects": [StrOptions({"mechanisms"}), None],
         "structure": [HasMethods("items"), None],
         "search_params": [dict, None],
         "count_params": [dict, None],
@@ -260,6 +280,7 @@ class FederatedBayesianNetwork(
         *,
         criterion: str = "bic",
         max_parents: int = 3,
+        site_effects: str | None = None,
         structure: Mapping[str, Sequence[str]] | None = None,
         search_params: dict | None = None,
         count_params: dict | None = None,
@@ -276,6 +297,7 @@ class FederatedBayesianNetwork(
         self.method = method
         self.criterion = criterion
         self.max_parents = max_parents
+        self.site_effects = site_effects
         self.structure = structure
         self.search_params = search_params
         self.count_params = count_params
@@ -308,7 +330,7 @@ class FederatedBayesianNetwork(
         names, settings = column_names(self), read_settings(self)
         states, continuous = split_states(self.states, names)
         check_options(self, settings, continuous)
-        for name in ("edge_confidence_", "privacy_spent_"):  # those of a fit before
+        for name in _OF_SOME_FITS:  # those of a fit before
             vars(self).pop(name, None)
         known = known_parents(self.structure, settings, names)
         if self.method == "k2" and known is None and self.max_parents > 0:
@@ -333,6 +355,9 @@ class FederatedBayesianNetwork(
             )
         if "edge_confidence" in found:
             self.edge_confidence_ = found["edge_confidence"]
+        if "differs" in found:
+            self.changing_mechanisms_ = found["differs"]
+            self.change_pvalues_ = found["p_values"]
         discrete = [v for v in range(len(names)) if v not in continuous]
         self._set_network(
             names,
@@ -359,7 +384,7 @@ class FederatedBayesianNetwork(
         self.ledger_ = federation.ledger
         if "problem" not in found:
             list_tables(self.ledger_, terms, found["tables"], found["moments"])
-        if terms.n_bootstrap:
+        if terms.n_bootstrap and terms.site_effects is None:
             self.ledger_.note(
                 f"{terms.n_bootstrap} bootstrap samples are drawn from these tables: "
                 "rows are counted for the tables alone"
@@ -436,6 +461,7 @@ class FederatedBayesianNetwork(
             alpha=float(settings.alpha),
             max_iter=settings.max_iter,
             tol=float(settings.tol),
+            site_effects=self.site_effects,
         )
 
     def _set_network(self, names, states, parents, cpts, lines):

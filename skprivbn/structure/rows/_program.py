@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Generator
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +39,7 @@ from skprivbn.federation.gate import (
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, refusing
 from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.structure._resampling import edge_confidence, resampled_rows
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._tables import MAX_CELLS, RowCounts
 from skprivbn.structure.rows._em import FamiliesEM
@@ -46,6 +49,7 @@ from skprivbn.structure.rows._mixed import (
     configurations,
 )
 from skprivbn.structure.rows._search import learning
+from skprivbn.structure.rows._site_effects import own_likelihoods
 from skprivbn.utils._validation import to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
@@ -89,6 +93,8 @@ class RowNetworkTerms(Terms):
         Most steps of EM.
     tol : float
         Where EM stops.
+    site_effects : {"mechanisms"} or None
+        Whether probabilities given the parents may differ by site.
     """
 
     names: list[str]
@@ -111,6 +117,7 @@ class RowNetworkTerms(Terms):
     alpha: float = 1.0
     max_iter: int = 0
     tol: float = 0.0
+    site_effects: Literal["mechanisms"] | None = None
 
     def check(self):
         """Refuse names, labels and graphs that are none."""
@@ -149,6 +156,8 @@ class RowNetworkTerms(Terms):
         if sorted(self.ordering) != list(range(n_columns)):
             raise ValueError("ordering: every column once")
         discrete = [v for v in range(n_columns) if v not in self.continuous]
+        if self.site_effects is not None:
+            self._check_mechanisms()
         if self.continuous and self.criterion != "bic":
             raise ValueError(
                 f"continuous columns need criterion='bic', got {self.criterion!r}"
@@ -162,6 +171,15 @@ class RowNetworkTerms(Terms):
             raise ValueError("allowed: a continuous parent of a discrete column")
         if self.known is not None:
             self._check_known(n_columns, discrete)
+
+    def _check_mechanisms(self):
+        for holds, wanted in (
+            (self.criterion == "bic", "criterion='bic'"),
+            (self.method != "ges", "method='hill_climbing' or 'k2'"),
+            (not self.continuous, "discrete columns only"),
+        ):
+            if not holds:
+                raise ValueError(f"site_effects='mechanisms' needs {wanted}")
 
     def _check_known(self, n_columns, discrete):
         if len(self.known) != n_columns:
@@ -182,7 +200,8 @@ class RowNetworkTerms(Terms):
         """Whether all directions of edges mean something."""
         free = ~np.eye(len(self.names), dtype=bool)
         limited = self.required.any() or (self.allowed != free).any()
-        return bool(limited or self.continuous or self.method == "k2")
+        told = self.continuous or self.method == "k2" or self.site_effects
+        return bool(limited or told)
 
 
 @program(RowNetworkTerms)
@@ -210,23 +229,34 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     # sites answer for no table with more cells than rows
     max_cells = MAX_CELLS if me.is_simulated else min(MAX_CELLS, int(sums[0]))
 
-    def answer(question):
-        if question.kind == "tables":
-            counts = rows.count(question.asked)
-            return (yield Sum(counts, "contingency tables of the search", COUNTS))
-        moments, weights = rows.moments(question.asked)
-        return (
-            yield Sum(
-                moments, "sums and products of numbers, by configuration", weights
-            )
-        )
-
-    steps = learning(terms, tuple(rows.n_states), sums, max_cells)
-    found = yield from asking_others(steps, answer)
+    known = tuple(rows.n_states), sums, max_cells, len(me.roster)
+    steps = learning(terms, *known)
+    found = yield from asking_others(steps, partial(_answer, rows))
     found = found | {"states": states, "n_samples": rows.n_samples}
+    if terms.site_effects is not None and "problem" not in found:
+        again, graphs = replace(terms, n_bootstrap=0), []
+        for codes in resampled_rows(me, rows.codes):
+            drawn = partial(_answer, rows.with_codes(codes))
+            learnt = yield from asking_others(learning(again, *known), drawn)
+            graphs.append(dict(enumerate(learnt["parents"])))
+        if graphs:
+            found["edge_confidence"] = edge_confidence(graphs, is_directed=True)
     if terms.missing == "em" and "problem" not in found:
         found |= yield from expectation_maximisation(rows, terms, found["parents"])
     return found
+
+
+def _answer(rows, question):
+    """Add up what a search asks for, over all parties."""
+    if question.kind == "tables":
+        counts = rows.count(question.asked)
+        return (yield Sum(counts, "contingency tables of the search", COUNTS))
+    if question.kind == "likelihoods":
+        own, weights = own_likelihoods(rows.count, rows.n_states, question.asked)
+        return (yield Sum(own, "log-likelihoods of each site's own tables", weights))
+    moments, weights = rows.moments(question.asked)
+    what = "sums and products of numbers, by configuration"
+    return (yield Sum(moments, what, weights))
 
 
 def expectation_maximisation(rows, terms, parents):
@@ -301,6 +331,12 @@ class _Rows:
             raise PartyRefusal("gaps", columns=np.flatnonzero(lacks).tolist())
         self.n_states = [len(labels[name]) for name in terms.names]
         self.tables = RowCounts(self.codes, self.n_states)
+
+    def with_codes(self, codes):
+        """Return the same with other rows of discrete columns."""
+        other = copy(self)
+        other.codes, other.tables = codes, RowCounts(codes, self.n_states)
+        return other
 
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""

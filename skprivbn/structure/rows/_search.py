@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import extend_to_dag, parents_of
+from skprivbn.bayesian_network._dag import extend_to_dag, graph_of, parents_of
 from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.structure._resampling import edge_confidence
 from skprivbn.structure._scores import TableScores
@@ -23,6 +23,7 @@ from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.structure.rows._mixed import AskedMoments, MixedScores, Scale
+from skprivbn.structure.rows._site_effects import TableMechanisms
 from skprivbn.utils._memoise import memoise_steps
 
 
@@ -85,7 +86,7 @@ def searching(method, scores, rules, **options):
 
 
 @memoise_steps
-def learning(terms, n_states, sums, max_cells):
+def learning(terms, n_states, sums, max_cells, n_sites):
     """Find a graph and the parameters of its families, from tables asked for.
 
     Parameters
@@ -97,6 +98,7 @@ def learning(terms, n_states, sums, max_cells):
         Number of rows, and what :class:`Scale` reads.
     max_cells : int
         Of one table.
+    n_sites : int
 
     Yields
     ------
@@ -113,10 +115,11 @@ def learning(terms, n_states, sums, max_cells):
         consistent=terms.min_cell_count <= 1 and terms.missing == "error",
         max_cells=max_cells,
     )
-    return (yield from learning_from(terms, tables, int(round(sums[0])), sums))
+    n_rows = int(round(sums[0]))
+    return (yield from learning_from(terms, tables, n_rows, sums, n_sites))
 
 
-def learning_from(terms, tables, n_samples, sums=None):
+def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
     """Find a graph and the parameters of its families, from tables of all rows.
 
     Parameters
@@ -126,6 +129,8 @@ def learning_from(terms, tables, n_samples, sums=None):
     n_samples : float
     sums : ndarray, default=None
         As of :func:`learning`, where there are continuous columns.
+    n_sites : int, default=1
+        Whose mechanisms may differ.
 
     Yields
     ------
@@ -140,6 +145,8 @@ def learning_from(terms, tables, n_samples, sums=None):
         tables, n_samples, terms.criterion, terms.equivalent_sample_size
     )
     moments = None
+    if terms.site_effects is not None:
+        scores = TableMechanisms(tables, n_samples, n_sites)
     if continuous:
         moments = AskedMoments(n_states, len(continuous))
         scale = Scale.from_sums(sums, len(continuous))
@@ -152,13 +159,18 @@ def learning_from(terms, tables, n_samples, sums=None):
             return {"problem": str(error)}
     parents = yield from _find_parents(terms, scores)
     found = {}
-    if terms.n_bootstrap:
+    # sites that differ draw their own rows
+    if terms.n_bootstrap and terms.site_effects is None:
         found["edge_confidence"] = yield from _resample(terms, scores)
     discrete = [v for v in range(len(n_states)) if v not in continuous]
     families = [(v, parents[v], []) for v in parents]
-    yield from scores.asking([f for f in families if f[0] in continuous])
+    by_scores = continuous if terms.site_effects is None else parents
+    yield from scores.asking([f for f in families if f[0] in by_scores])
     yield from tables.asking((*parents[v], v) for v in discrete)
     total = sum(scores.score(v, above) for v, above, _ in families)
+    if terms.site_effects is not None:
+        graph = graph_of([parents[v] for v in sorted(parents)])
+        found["differs"], found["p_values"] = scores.changes(graph)
     return found | {
         "parents": [parents[v] for v in range(len(n_states))],
         "log_score": total / (1 << FRACTION_BITS),

@@ -41,7 +41,7 @@ def overhear(monkeypatch, *questions):
     """
     told = []
 
-    def learning(terms, n_states, sums, max_cells):
+    def learning(terms, n_states, sums, max_cells, n_sites):
         told.append(sums)
         for question in questions:
             told.append((yield question))
