@@ -24,6 +24,7 @@ LOOKS = {
     "raw rows": ("rows, readable", "#a3190f"),
 }
 UNREADABLE = {KINDS[kind] for kind in ("sealed", "ciphertext", "masked", "share")}
+COMPARED = ("federated", "pooled", "one party alone")
 TOGETHER = "all of it together"
 SUMMED = "sum over parties"
 
@@ -34,12 +35,20 @@ class Result:
 
     estimator: Any
     measure: str
+    federated: str
+    pooled: str
+    alone: str
     scores: dict
     figure: Any
     caption: str
     title: str = ""
     code: str = ""
     seconds: float = 0.0
+
+    @property
+    def compared(self):
+        """Return the fit, the same model of pooled data, and what one party finds."""
+        return dict(zip(COMPARED, (self.federated, self.pooled, self.alone)))
 
     @property
     def ledger(self):
@@ -121,18 +130,18 @@ def legend(kinds):
 
 
 def overview(results):
-    """Return the table of all fits, with what they cost."""
+    """Return the table of all fits: federated, pooled and alone, and what they cost."""
     rows = [
         (
-            f'<a href="#fit{i}">{escape(result.title)}</a>',
-            len(result.ledger.parties),
-            result.ledger.n_rounds,
-            size(result.ledger.total_bytes),
-            bar(result.ledger),
+            f'<a href="#fit{i}">{escape(result.title)}</a>'
+            f'<small class="block">'
+            f"{escape(result.measure)}</small>",
+            *map(escape, result.compared.values()),
+            result.cost + bar(result.ledger),
         )
         for i, result in enumerate(results, start=1)
     ]
-    head = ["fit", "parties", "rounds", "sent", "what the messages were"]
+    head = ["fit", *COMPARED, "messages"]
     kinds = {kind for result in results for kind in result.ledger.bytes_by_kind()}
     return table(rows, head, "overview") + legend(kinds)
 
@@ -141,8 +150,7 @@ def who_read_what(result):
     """Return what each participant could read, and how much it could not."""
     blocks = [
         f"<div><dt>{escape(who)} <small>{escape(words)}</small></dt>"
-        + "".join(f"<dd>{escape(what)}</dd>" for what in facts)
-        + "</div>"
+        + f"<dd>{escape('; '.join(facts))}</dd></div>"
         for (who, words), facts in result.readers().items()
     ]
     kinds = result.ledger.bytes_by_kind()
@@ -158,7 +166,9 @@ def section(number, result):
     """Return everything about one fit."""
     name = type(result.estimator).__name__
     scores = table(
-        [(escape(k), escape(v)) for k, v in result.scores.items()], (), "scores"
+        [(escape(k), escape(v)) for k, v in (result.compared | result.scores).items()],
+        (),
+        "scores",
     )
     notes = "".join(f"<li>{escape(note)}</li>" for note in result.ledger.notes)
     return f"""
@@ -203,9 +213,9 @@ def page_of(results):
 <header>
 <h1>Learnt together, not pooled</h1>
 <p>Models that several parties learnt from data they did not show each
-other, each next to the same model of pooled data. Made by <code>make demo</code> in
-{seconds:.0f} seconds. All parties ran in one process: a simulation, with the messages
-of a real run.</p>
+other, next to the same model of pooled data, and to what one party finds alone.
+Made by <code>make demo</code> in {seconds:.0f} seconds. All parties ran
+in one process: a simulation, with the messages of a real run.</p>
 </header>
 {overview(results)}
 {"".join(sections)}
@@ -246,10 +256,11 @@ th, td { text-align: left; vertical-align: middle; padding: .45rem .8rem .45rem 
 th { font-size: .85rem; color: var(--soft); white-space: nowrap; }
 td:last-child, th:last-child { padding-right: 0; }
 .overview { margin-top: 1.5rem; }
+.block { display: block; }
 .overview td:nth-child(n+2):nth-child(-n+4), .scores td:last-child { text-align: right;
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 .overview th:nth-child(n+2):nth-child(-n+4) { text-align: right; }
-.overview td:last-child { width: 26%; }
+.overview td:last-child { width: 20%; font-size: .8rem; color: var(--soft); }
 .bar { display: block; width: 100%; height: .8rem; border-radius: .2rem; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; list-style: none; padding: 0;
   margin: .6rem 0; font-size: .85rem; color: var(--soft); }
@@ -279,13 +290,18 @@ code { font: .87em/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
   h1 { font-size: 1.6rem; }
   .columns { grid-template-columns: minmax(0, 1fr); gap: 1rem; }
   .overview thead { display: none; }
-  .overview tr { display: grid; grid-template-columns: auto auto 1fr; padding: .5rem 0;
+  .overview tr { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr));
+    padding: .5rem 0;
     border-bottom: 1px solid var(--line); }
   .overview td { border: 0; padding: .1rem .8rem .1rem 0; }
   .overview td:first-child, .overview td:last-child { grid-column: 1 / -1;
     width: auto; }
-  .overview td:nth-child(2)::after { content: " parties"; }
-  .overview td:nth-child(3)::after { content: " rounds"; }
-  .overview td:nth-child(4) { text-align: left; } }
+  .overview td:nth-child(2)::before { content: "federated "; }
+  .overview td:nth-child(3)::before { content: "pooled "; }
+  .overview td:nth-child(4)::before { content: "alone "; }
+  .overview td:nth-child(n+2)::before { display: block; font-size: .8rem;
+    color: var(--soft); }
+  .overview td:nth-child(n+2):nth-child(-n+4) { text-align: left;
+    white-space: normal; } }
 @media print { details { display: none; } section { break-before: page; } }
 """

@@ -44,7 +44,9 @@ def result(demo_page):
     figure, ax = pyplot.subplots()
     ax.plot([0, 1])
     scores = {"together": "1.0", ATTACK: ATTACK}
-    result = demo_page.Result(Fitted(), "score", scores, figure, "A line & more")
+    result = demo_page.Result(
+        Fitted(), "score", "1", "2", ATTACK, scores, figure, "A line & more"
+    )
     result.title, result.code = f"Two parties {ATTACK}", "if 1 < 2:\n    fit()"
     return result
 
