@@ -1,7 +1,7 @@
 """What private K2 costs: counts against plain phe, whole fits, growth with records.
 
-Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm] [parties]``; all
-parts by default. CPU time of all parties together, one run each.
+Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm] [parties]
+[opens]``; all parts by default. CPU time of all parties together, one run each.
 """
 
 import io
@@ -215,33 +215,52 @@ def bench_alarm():
     return [fit_apart("ALARM", 100_000, max_parents) for max_parents in (2, 3)]
 
 
+def fit_here(series, name, n_parties, n, max_parents=3, n_columns=None, **options):
+    """Fit the first columns of a network, spread over parties; return a row."""
+    network = NETWORKS[name]()
+    kept = sorted(network.topological_order[:n_columns])
+    X = network.encode(network.sample(n, random_state=0))[:, kept]
+    columns = list(range(X.shape[1]))
+    parties = {f"site {i}": columns[i::n_parties] for i in range(n_parties)}
+    ordering = [kept.index(v) for v in network.topological_order[:n_columns]]
+    search = {"ordering": ordering, "max_parents": max_parents}
+    start = time.process_time()
+    private = PrivateK2StructureLearner(parties, **search, **options).fit(X)
+    seconds = time.process_time() - start
+    pooled = K2StructureLearner(**search).fit(X)
+    assert (private.adjacency_matrix_ == pooled.adjacency_matrix_).all()
+    row = {
+        "series": series,
+        "network": name,
+        "parties": n_parties,
+        "columns": len(kept),
+        "n": n,
+        "max_parents": max_parents,
+        **options,
+        "seconds": seconds,
+        "MB": private.ledger_.total_bytes / 1e6,
+        "rounds": private.ledger_.n_rounds,
+    }
+    print(row, flush=True)
+    return row
+
+
 def bench_parties(n=2000):
     """Two, three and five parties."""
-    rows = []
-    for name, n_parties in product(("Asia", "ALARM"), (2, 3, 5)):
-        network = NETWORKS[name]()
-        X = network.encode(network.sample(n, random_state=0))
-        columns = list(range(X.shape[1]))
-        parties = {f"site {i}": columns[i::n_parties] for i in range(n_parties)}
-        options = {"ordering": network.topological_order}
-        start = time.process_time()
-        private = PrivateK2StructureLearner(parties, **options).fit(X)
-        seconds = time.process_time() - start
-        assert private.parents_ == K2StructureLearner(**options).fit(X).parents_
-        rows.append(
-            {
-                "series": "parties",
-                "network": name,
-                "parties": n_parties,
-                "n": n,
-                "max_parents": private.max_parents,
-                "seconds": seconds,
-                "MB": private.ledger_.total_bytes / 1e6,
-                "rounds": private.ledger_.n_rounds,
-            }
-        )
-        print(rows[-1], flush=True)
-    return rows
+    return [
+        fit_here("parties", name, n_parties, n)
+        for name, n_parties in product(("Asia", "ALARM"), (2, 3, 5))
+    ]
+
+
+def bench_opens(n=2000):
+    """What it costs that no step of the search is opened."""
+    settings = [("Asia", 2, 3, 8), ("Asia", 3, 3, 8), ("ALARM", 2, 2, 16)]
+    return [
+        fit_here("opens", name, n_parties, n, most, size, opens=opens)
+        for name, n_parties, most, size in settings
+        for opens in ("order", "structure")
+    ]
 
 
 def bench_random():
@@ -252,7 +271,7 @@ def bench_random():
 def main(parts):
     """Run some parts; keep the rows that others have left."""
     kept = (read("k2") or {"rows": []})["rows"]
-    for part in parts or ["paillier", "ot", "asia", "alarm", "parties"]:
+    for part in parts or ["paillier", "ot", "asia", "alarm", "parties", "opens"]:
         rows = globals()[f"bench_{part}"]()
         rows = rows if isinstance(rows, list) else [rows]
         names = {row["series"] for row in rows}

@@ -22,6 +22,7 @@ from skprivbn.crypto.shares._conversation import (
 from skprivbn.crypto.shares._counts import Indicators, JointTable, joint_counts
 from skprivbn.crypto.shares._gmw import (
     add_noise,
+    open_circuit,
     open_noisy_numbers,
     open_numbers,
     refresh_numbers,
@@ -43,6 +44,7 @@ __all__ = [
     "bit_length_dtype",
     "branch_links",
     "joint_counts",
+    "open_circuit",
     "open_links",
     "open_noisy_numbers",
     "open_numbers",

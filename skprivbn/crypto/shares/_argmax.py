@@ -3,7 +3,8 @@
 Two parties use a garbled circuit (three messages); more use shared bits, in few rounds.
 A round is one AND deep. So lists are cut into blocks of a few numbers, all numbers of a
 block are compared with each other at a time, and the best of the blocks once more.
-What is opened is the block of the winner, then its place in the block.
+What is opened is the block of the winner, then its place in the block; or nothing, and
+parties go on with a shared bit for every number, which says whether it is the winner.
 """
 
 import numpy as np
@@ -24,6 +25,7 @@ from skprivbn.crypto.shares._gmw import (
     SharedBits,
     make_triples,
     open_bits,
+    without_messages,
 )
 from skprivbn.crypto.shares._hash import to_bits
 from skprivbn.crypto.shares._products import (
@@ -70,42 +72,55 @@ class SharedArgmax:
         The parties that hold shares.
     sizes : list of int
     width : int
+    opens : bool, default=True
+        Whether the winners are opened; otherwise they stay shared.
     """
 
-    def __init__(self, group, sizes, width):
+    def __init__(self, group, sizes, width, opens=True):
         if width > 63:
             raise ValueError("differences of such numbers do not fit in a machine word")
-        self._group, self._width = tuple(group), width
+        self._group, self._width, self._opens = tuple(group), width, opens
         self._batches = list(_batches(sizes))
         self._prepared = None
 
     def prepare(self, talk, links):
         """Make what the first batch needs, while there is something to wait for."""
-        if len(self._group) > 2:
+        if self._in_blocks:
             yield from self._make_blocks(talk, links, 0)
 
+    @property
+    def _in_blocks(self):
+        return len(self._group) > (2 if self._opens else 1)
+
     def open(self, talk, links, shares):
-        """Return the winners, given own shares of the numbers."""
+        """Return the winners, given own shares of the numbers.
+
+        If they are not opened: own XOR shares of a bit for every number.
+        """
         winners = []
         for number, (part, lengths) in enumerate(self._batches):
             own = shares[part]
-            if len(self._group) == 1:
-                ends = np.cumsum(lengths)
-                lists = np.split(own.astype(np.int64), ends[:-1])
-                found = np.array([values.argmax() for values in lists])
-            elif len(self._group) == 2:
-                found = yield from _by_garbling(talk, links, own, lengths, self._width)
-            else:
+            if self._in_blocks:
                 if number > 0:
                     yield from self._make_blocks(talk, links, number)
                 blocks, self._prepared = self._prepared, None
-                found = yield from blocks.open(talk, own)
+                protocol = blocks.open if self._opens else blocks.mark
+                found = yield from protocol(talk, own)
+            elif len(self._group) == 2:
+                found = yield from _by_garbling(talk, links, own, lengths, self._width)
+            else:
+                ends = np.cumsum(lengths)
+                lists = np.split(own.astype(np.int64), ends[:-1])
+                found = np.array([values.argmax() for values in lists])
+                if not self._opens:
+                    places = found + ends - lengths
+                    found = np.isin(np.arange(len(own)), places).astype(np.uint8)
             winners.append(found)
         return np.concatenate(winners)
 
     def _make_blocks(self, talk, links, number):
         _, lengths = self._batches[number]
-        self._prepared = ArgmaxInBlocks(self._group, lengths, self._width)
+        self._prepared = ArgmaxInBlocks(self._group, lengths, self._width, self._opens)
         yield from self._prepared.prepare(talk, links)
 
 
@@ -186,10 +201,12 @@ class ArgmaxInBlocks:
         Length of each list.
     width : int
         Bits of the numbers.
+    opens : bool, default=True
+        Whether the winners are opened, one level after another.
     """
 
-    def __init__(self, group, sizes, width):
-        self._group, self._width = tuple(group), width
+    def __init__(self, group, sizes, width, opens=True):
+        self._group, self._width, self._opens = tuple(group), width, opens
         self._ends = np.cumsum(sizes)
         lists = np.split(np.arange(self._ends[-1]), self._ends[:-1])
         # the blocks of every level, until there is one for each list: numbers of the
@@ -205,9 +222,9 @@ class ArgmaxInBlocks:
         """Make a triple for every AND."""
         engines = [AndCounter(len(self._group)) for _ in range(3)]
         shares = np.zeros(self._ends[-1], dtype=np.uint64)
-        signs = _without_messages(self._duels(engines[0], shares))
-        values = _without_messages(self._sums(engines[1], shares))
-        _without_messages(self._marks(engines[2], signs, values))
+        signs = without_messages(self._duels(engines[0], shares))
+        values = without_messages(self._sums(engines[1], shares))
+        without_messages(self._marks(engines[2], signs, values))
         noted = [engine.n_products for engine in engines]
         triples = yield from make_triples(
             talk, links, self._group, np.concatenate(noted)
@@ -215,8 +232,8 @@ class ArgmaxInBlocks:
         ends = np.cumsum([len(of_engine) for of_engine in noted])
         self._triples = np.split(triples, ends[:-1], axis=1)
 
-    def open(self, talk, shares):
-        """Return the winner of every list, given own shares of the numbers."""
+    def mark(self, talk, shares):
+        """Return own XOR shares of marks, given own shares of the numbers."""
         # engines that run at a time must not use each other's triples
         of_duels, of_sums, of_marks = self._triples
         group = self._group
@@ -232,11 +249,15 @@ class ArgmaxInBlocks:
             },
         )
         engine = SharedBits(talk, group, of_marks)
-        marks = yield from self._marks(engine, found["duels"], found["sums"])
+        return (yield from self._marks(engine, found["duels"], found["sums"]))
+
+    def open(self, talk, shares):
+        """Return the winner of every list, given own shares of the numbers."""
+        marks = yield from self.mark(talk, shares)
         wanted = self._levels[-1]
         for blocks, of_level in zip([*self._levels[-2::-1], None], reversed(marks)):
             bits = of_level[np.concatenate(wanted)]
-            bits = yield from open_bits(talk, group, bits)
+            bits = yield from open_bits(talk, self._group, bits)
             ends = np.cumsum([len(block) for block in wanted])
             places = [part.argmax() for part in np.split(bits, ends[:-1])]
             winners = [block[place] for block, place in zip(wanted, places)]
@@ -257,7 +278,7 @@ class ArgmaxInBlocks:
         return (yield from add_all(engine, inputs))
 
     def _marks(self, engine, later_wins, values):
-        """Mark the best number of each block, for every level."""
+        """Mark the best number of each block, for every level; or of each list."""
         pairs = _pairs(self._levels[0])
         marks = [(yield from undefeated(engine, later_wins, pairs, self._ends[-1]))]
         for before, blocks in zip(self._levels, self._levels[1:]):
@@ -268,7 +289,17 @@ class ArgmaxInBlocks:
             one, other = pairs = _pairs(blocks)
             (wins,) = yield from is_greater(engine, values[:, other], values[:, one])
             marks.append((yield from undefeated(engine, wins, pairs, len(before))))
-        return marks
+        if self._opens:
+            return marks
+        of_lists = marks.pop()
+        for blocks in self._levels[-2::-1]:
+            # a number is the best of its list if it is of its block, and that block is
+            block = np.repeat(np.arange(len(blocks)), [len(b) for b in blocks])
+            of_lists = yield from engine.conjunction(
+                of_lists[:, None], marks.pop()[:, None], block
+            )
+            of_lists = of_lists[:, 0]
+        return of_lists
 
 
 def _n_blocks(n):
@@ -288,12 +319,3 @@ def _pairs(blocks):
     found = [np.empty((2, 0), dtype=int)]
     found += [block[np.stack(np.triu_indices(len(block), 1))] for block in blocks]
     return np.concatenate(found, axis=1)
-
-
-def _without_messages(circuit):
-    """Result of a circuit under an engine that has nobody to talk to."""
-    try:
-        next(circuit)
-    except StopIteration as stop:
-        return stop.value
-    raise ValueError("the engine waits for messages")

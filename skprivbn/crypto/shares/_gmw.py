@@ -196,6 +196,33 @@ class AndCounter:
         return np.zeros(b.shape, dtype=np.uint8)
 
 
+def without_messages(circuit):
+    """Result of a circuit under an engine that has nobody to talk to."""
+    try:
+        next(circuit)
+    except StopIteration as stop:
+        return stop.value
+    raise ValueError("the engine waits for messages")
+
+
+def open_circuit(talk, links, group, circuit):
+    """Tell the group the bits that a circuit ends with; make the triples for it.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    group : sequence of str
+    circuit : callable
+        From an engine to a generator that returns bits. What it does depends on
+        nothing secret.
+    """
+    counter = AndCounter(len(group))
+    without_messages(circuit(counter))
+    triples = yield from make_triples(talk, links, group, counter.n_products)
+    bits = yield from circuit(SharedBits(talk, group, triples))
+    return (yield from open_bits(talk, group, bits))
+
+
 def open_numbers(talk, group, shares):
     """Tell the group the sum of additive shares (modulo the word size)."""
     peers = [peer for peer in group if peer != talk.name]

@@ -63,9 +63,9 @@ class PrivateK2StructureLearner(
     Two or more institutions hold different columns about the same records. They find
     the network that :class:`K2StructureLearner` would find on the joined table, while
     counts, scores and comparisons stay secret-shared: what is opened is, for every
-    column, the ordered list of its parents [1]_. Secure against parties that follow
-    the protocol and try to learn from what they see; of more than two, all but one
-    may collude. The implementation is not audited.
+    column, the ordered list of its parents [1]_, or only their set. Secure against
+    parties that follow the protocol and try to learn from what they see; of more than
+    two, all but one may collude. The implementation is not audited.
 
     Read more in the :ref:`User Guide <private_k2>`.
 
@@ -96,6 +96,10 @@ class PrivateK2StructureLearner(
         or, as in [1]_, by the series of Lindell and Pinkas, which is slower by orders
         of magnitude and approximate. The latter is for two parties,
         ``criterion="wright_yang"`` and ``backend="paillier"``.
+    opens : {"order", "structure"}, default="order"
+        What is opened of the search: the best candidate of every step, or, at the end,
+        the parents of all columns and not in which order they were found. The latter
+        counts all sets of up to `max_parents` columns, which is for few columns.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each party tell the labels
@@ -133,7 +137,8 @@ class PrivateK2StructureLearner(
         Structure, and probabilities (count + 1) / (total + states). Only with
         `fit_parameters`.
     parents_ : dict of str to list of str
-        In the order in which they were found.
+        In the order in which they were found, or, with ``opens="structure"``, in that
+        of `ordering`.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
         True at [i, j] for an edge from i to j.
     ordering_ : list of str
@@ -196,6 +201,7 @@ class PrivateK2StructureLearner(
         **SEARCH_CONSTRAINTS,
         "backend": COUNT_BACKEND_CONSTRAINT,
         "scores": [StrOptions({"tables", "lindell-pinkas"})],
+        "opens": [StrOptions({"order", "structure"})],
         "fit_parameters": ["boolean"],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
@@ -215,6 +221,7 @@ class PrivateK2StructureLearner(
         equivalent_sample_size: float = 10.0,
         backend: str | OTBackend | PaillierBackend = "ot",
         scores: str = "tables",
+        opens: str = "order",
         states: Mapping | Sequence | None = None,
         fit_parameters: bool = True,
         min_cell_count: int = 0,
@@ -231,6 +238,7 @@ class PrivateK2StructureLearner(
         self.equivalent_sample_size = equivalent_sample_size
         self.backend = backend
         self.scores = scores
+        self.opens = opens
         self.states = states
         self.fit_parameters = fit_parameters
         self.min_cell_count = min_cell_count
@@ -328,6 +336,7 @@ class PrivateK2StructureLearner(
             criterion=self.criterion,
             equivalent_sample_size=self.equivalent_sample_size,
             scores=self.scores,
+            opens=self.opens,
             # what is declared, nobody has to read off the data
             states=known_states(self.states, names, partition.categories),
             backend=CountBackend.of(self.backend),
@@ -363,7 +372,9 @@ class PrivateK2StructureLearner(
     def _describe(self, partition, terms, noise, calls):
         """Say in the ledger who learns what."""
         ledger, who = self.ledger_, "all parties and the coordinator"
-        structure = "parents of every column, in the order found"
+        structure = "parents of every column"
+        if terms.opens == "order":
+            structure += ", in the order found"
         if noise is None:
             ledger.learns(who, structure, "public")
         ledger.learns(who, "number of records", "public")

@@ -9,6 +9,8 @@ shares of the scores (3.3)            ``SharedK2.share_scores``, the paper's own
                                       ``scores="lindell-pinkas"``
 the best candidate, opened (3.4)      ``SharedK2.open_best``
 ====================================  ================================================
+
+With ``opens="structure"`` it is :func:`find_structure` instead, which opens no step.
 """
 
 from collections.abc import Generator
@@ -34,7 +36,11 @@ from skprivbn.programs._columns import (
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._budget import K2Budget
-from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
+from skprivbn.structure.k2._shared_search import K2Plan, SharedK2, count_families
+from skprivbn.structure.k2._shared_structure import SharedStructure
+
+#: counted where no step of a search is opened
+MAX_FAMILIES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class K2Terms(LabelTerms):
     criterion: str
     equivalent_sample_size: float
     scores: str
+    opens: str
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
@@ -71,6 +78,14 @@ class K2Terms(LabelTerms):
             raise ValueError(
                 "scores='lindell-pinkas' is the paper's protocol: for two parties, "
                 "criterion='wright_yang', backend='paillier', without epsilon"
+            )
+        if self.opens not in ("order", "structure"):
+            raise ValueError("opens must be 'order' or 'structure'")
+        n_families = count_families(len(self.owners), self.max_parents)
+        if self.opens == "structure" and n_families > MAX_FAMILIES:
+            raise ValueError(
+                f"opens='structure' would count {n_families} families, more than "
+                f"{MAX_FAMILIES}: lower max_parents, or choose opens='order'"
             )
         if self.epsilon is not None and None in (self.states or [None]):
             raise ValueError(
@@ -107,7 +122,8 @@ def private_k2(me: Me) -> Generator[Any, Any, dict]:
     codes = codes[(yield from find_records(me, talk))]
     plan, states = yield from agree_on_plan(me, talk, codes, states)
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
-    search = SharedK2(
+    hides_steps = terms.opens == "structure"
+    search = (SharedStructure if hides_steps else SharedK2)(
         talk,
         links,
         plan,
@@ -122,7 +138,8 @@ def private_k2(me: Me) -> Generator[Any, Any, dict]:
             search.open_counts(noise=noise.margins.share),
             "counts of every column, with noise",
         )
-    parents = yield from find_parents(search, margins)
+    find = find_structure if hides_steps else find_parents
+    parents = yield from find(search, margins)
     counts = {}
     if terms.fit_parameters:
         counts = yield from open_tables(me, search, noise)
@@ -187,6 +204,36 @@ def find_parents(search: SharedK2, margins: Any = None) -> Generator[Any, Any, d
     return search.parents()
 
 
+def find_structure(search: Any, margins: Any = None) -> Generator[Any, Any, dict]:
+    """Find the same parents, of which nobody learns the order.
+
+    Parameters
+    ----------
+    search : SharedStructure
+    margins : dict of int to ndarray, default=None
+        Noisy counts of every column by itself.
+
+    Returns
+    -------
+    parents : dict of int to list of int
+        In the order of the columns.
+    """
+    search.start(margins)
+    while nodes := search.searching():
+        counts = yield from converse(
+            search.share_counts(nodes), "shares of counts of all families"
+        )
+        scores = yield from converse(
+            search.share_scores(nodes, counts), "shares of scores of all families"
+        )
+        search.keep(counts, scores)
+    return (
+        yield from converse(
+            search.open_structure(), "the parents of every column, at the end"
+        )
+    )
+
+
 def make_plan(
     terms: K2Terms, told: dict[str, Any], n_samples: int
 ) -> tuple[K2Plan, list]:
@@ -229,6 +276,7 @@ def make_plan(
         terms.criterion,
         terms.equivalent_sample_size,
         terms.scores,
+        terms.opens,
     )
     return plan, listed
 

@@ -16,7 +16,7 @@ columns is the family of one node only: nothing else would be worth caching.
 
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
+from math import comb, prod
 
 import numpy as np
 
@@ -48,6 +48,12 @@ MAX_SAMPLES = 1 << 24
 _LOOKUP_BYTES = 3 << 26
 
 
+def count_families(n_columns, max_parents):
+    """Count the sets of columns that could be the parents of one, but the empty set."""
+    # the node is the last of one column more
+    return sum(comb(n_columns, size + 1) for size in range(1, max_parents + 1))
+
+
 @dataclass(frozen=True)
 class K2Plan:
     """What everybody knows before the first count.
@@ -63,6 +69,7 @@ class K2Plan:
     criterion : str
     equivalent_sample_size : float
     scores : {"tables", "lindell-pinkas"}
+    opens : {"order", "structure"}
     """
 
     owners: tuple
@@ -73,6 +80,7 @@ class K2Plan:
     criterion: str = "k2"
     equivalent_sample_size: float = 10.0
     scores: str = "tables"
+    opens: str = "order"
 
     def __post_init__(self):
         if self.n_samples > MAX_SAMPLES:
@@ -82,8 +90,11 @@ class K2Plan:
     def max_counts(self):
         """Bound on the counts of all families of a search."""
         largest = sorted(self.n_states, reverse=True)[: self.max_parents + 1]
-        n_pairs = len(self.owners) * (len(self.owners) - 1) // 2
-        return max(1, n_pairs * self.max_parents * prod(largest))
+        n = len(self.owners)
+        n_families = n * (n - 1) // 2 * self.max_parents
+        if self.opens == "structure":
+            n_families = count_families(n, self.max_parents)
+        return max(1, n_families * prod(largest))
 
     def terms(self, family):
         """Score tables of a family: its node, then its parents."""
@@ -185,20 +196,21 @@ class SharedK2:
 
         Beside them, all that the scores and their comparison need is made.
         """
-        argmax = self._plan_comparison(nodes)
         self._lookups = self._plan_lookups([f for node in nodes for f in node.families])
-        found = yield from together(
-            self.talk,
-            {
-                "counts": lambda talk: self._count(talk, nodes),
-                "argmax": lambda talk: argmax.prepare(talk, self._branch("argmax")),
-                **{
-                    f"scores {label}": lookup.prepare
-                    for label, lookup in self._lookups.items()
-                },
-            },
-        )
-        return found["counts"]
+        sides = {
+            f"scores {label}": lookup.prepare for label, lookup in self._lookups.items()
+        }
+        lists = self._compared(nodes)
+        if lists:
+            self._argmax = self._plan_comparison(lists)
+            links = self._branch("argmax")
+            sides["argmax"] = lambda talk: self._argmax.prepare(talk, links)
+        sides["counts"] = lambda talk: self._count(talk, nodes)
+        return (yield from together(self.talk, sides))["counts"]
+
+    def _compared(self, nodes):
+        """Families of which the best is wanted: what a node has, and candidates."""
+        return [[tuple(node.family), *node.families] for node in nodes]
 
     def share_scores(self, nodes, counts):
         """Return own shares of the scores of all candidate families."""
@@ -218,17 +230,17 @@ class SharedK2:
 
     def open_best(self, nodes, scores):
         """Tell everybody which candidate of each node is best; 0 if none is better."""
-        listed = []
-        for node in nodes:
-            listed += [
-                node.score,
-                *(scores.get(f, np.uint64(0)) for f in node.families),
-            ]
+        so_far = {tuple(node.family): node.score for node in nodes}
+        return self._find_best(self._compared(nodes), so_far | scores)
+
+    def _find_best(self, lists, scores):
+        """Find the best family of each list, given own shares of their scores."""
+        listed = [scores.get(f, np.uint64(0)) for families in lists for f in families]
         listed = np.array(listed, dtype=np.uint64)
         if self.noise is not None:
             listed = self._with_noise(listed, self._sizes, self._scales)
         if self.talk.name == self.talk.roster[0]:
-            leads = [self._lead([node.family, *node.families]) for node in nodes]
+            leads = [self._lead(families) for families in lists]
             behind = [np.arange(n) * lead for n, lead in zip(self._sizes, leads)]
             listed -= np.concatenate(behind).astype(np.uint64)
         return self._argmax.open(self.talk, self._branch("argmax"), listed)
@@ -338,23 +350,22 @@ class SharedK2:
     def _label(self, holders):
         return " ".join(str(self.talk.roster.index(name)) for name in holders)
 
-    def _plan_comparison(self, nodes):
+    def _plan_comparison(self, lists):
         """Say how many scores of which size, with noise, are to be compared."""
         largest, self._scales = 1, []
-        self._sizes = [1 + len(node.candidates) for node in nodes]
+        self._sizes = [len(families) for families in lists]
         try:
-            for node in nodes:
-                families = [node.family, *node.families]
+            for families in lists:
                 self._scales.append(self._noise_scale(families))
-                more = self._most_noise(self._scales[-1], len(node.candidates))
-                more += self._lead(families) * len(node.candidates)
+                more = self._most_noise(self._scales[-1], len(families) - 1)
+                more += self._lead(families) * (len(families) - 1)
                 largest = max(largest, max(map(self._bound, families)) + more)
             # in two's complement
             n_bits = largest.bit_length() + 1
-            self._argmax = SharedArgmax(self.talk.roster, self._sizes, n_bits)
+            opens = self.plan.opens == "order"
+            return SharedArgmax(self.talk.roster, self._sizes, n_bits, opens)
         except ValueError as error:  # noise that 64 bits do not hold
             raise OverflowError(str(error)) from None
-        return self._argmax
 
     def _bound(self, family):
         q = prod(self.plan.n_states[v] for v in family[1:])

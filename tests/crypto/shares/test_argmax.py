@@ -65,6 +65,29 @@ def test_blocks_in_any_number_of_levels(monkeypatch, block):
         assert winners.tolist() == plain_argmax(values, sizes)
 
 
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+@pytest.mark.parametrize("block", [2, 8])
+def test_winners_that_stay_shared(monkeypatch, block, n_parties):
+    monkeypatch.setattr(argmax_in_blocks, "_BLOCK", block)
+    monkeypatch.setattr(argmax, "_BATCH", 60)
+    rng = np.random.default_rng(block)
+    sizes = [*range(1, 12), 40]
+    values = rng.integers(-3, 3, sum(sizes))
+    shares = split(rng, values, n_parties)
+
+    def side(talk, links, i):
+        found = argmax.SharedArgmax(talk.roster, sizes, 4, opens=False)
+        yield from found.prepare(talk, links)
+        return (yield from found.open(talk, links, shares[i]))
+
+    marks = np.bitwise_xor.reduce(run_sides(side, n_parties))
+    starts = np.cumsum([0, *sizes[:-1]])
+    assert (
+        np.flatnonzero(marks).tolist()
+        == (starts + plain_argmax(values, sizes)).tolist()
+    )
+
+
 def opened_bits(values):
     """Bits that three parties open last, and what they say, for one long list."""
     opened, open_ = [], argmax_in_blocks.open_bits

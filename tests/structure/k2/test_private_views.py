@@ -24,6 +24,7 @@ from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.structure.k2._program import find_parents
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2
+from skprivbn.structure.k2._shared_structure import SharedStructure
 from tests.crypto.shares._sides import deal_links, messages_of
 
 # 255 records: shares fill whole bytes, so that uniform means uniform bytes
@@ -55,19 +56,20 @@ def only_counts(search):
     return search._count(search.talk, search.searching())
 
 
-def run_search(roster, links=None, column=CONSTANT, steps=whole_search):
+def run_search(roster, links=None, column=CONSTANT, steps=whole_search, opens="order"):
     """Messages that each party gets while all learn from columns that are the same."""
     session, views = os.urandom(16), {name: [] for name in roster}
     links = links or deal_links(roster, session)
     owners = tuple(roster[v % len(roster)] for v in range(len(roster) + 1))
     n = len(owners)
     n_steps = 2 if n == 3 else 1
-    plan = K2Plan(owners, (2,) * n, tuple(range(n)), N_SAMPLES, n_steps)
+    plan = K2Plan(owners, (2,) * n, tuple(range(n)), N_SAMPLES, n_steps, opens=opens)
+    kind = SharedK2 if opens == "order" else SharedStructure
 
     def side(name):
         talk = Conversation(name, roster, session)
         columns = {v: column for v, owner in enumerate(owners) if owner == name}
-        search = SharedK2(talk, links[name], plan, columns, joint_counts, joint_counts)
+        search = kind(talk, links[name], plan, columns, joint_counts, joint_counts)
         yield from steps(search)
         yield from talk.finish()
 
