@@ -52,6 +52,7 @@ EFFECT_PARAMS = {
     "random_intercept": ["boolean"],
     "correlated": ["boolean"],
     "crossed": ["boolean"],
+    "scales": [StrOptions({"common", "each"})],
 }
 _NODES = [Options(Integral, {1}), Interval(Integral, 5, 100, closed="both"), None]
 _QUADRATURE_PARAMS = {
@@ -106,9 +107,11 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         Settings of random effects that are not to have their defaults:
         ``"random_intercept"``, whether intercepts vary, too, where there are slopes
         (True), ``"correlated"``, whether random effects of the same clusters are
-        correlated (True), and ``"crossed"``, whether several columns of cluster labels
+        correlated (True), ``"crossed"``, whether several columns of cluster labels
         are read on their own (linear models only), not within those of the columns
-        before them (False).
+        before them (False), and ``"scales"``, whether effects of all clusters have one
+        standard deviation ("common") or "each" its own (``method="metropolis"`` only;
+        see the guide on what that can tell).
     fit_intercept : bool, default=True
         Whether there is a fixed intercept.
     quadrature_params : dict, default=None
@@ -155,9 +158,10 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
     random_effects_std_ : ndarray, shaped like `random_effects_`
         Their standard deviations.
     random_effect_scale_ : float or ndarray of shape (n_effects,)
-        Standard deviations of the random effects; 0 without.
+        Standard deviations of the random effects; 0 without. Of shape (n_clusters,)
+        with ``"scales": "each"``.
     random_effect_covariance_ : dict of str to ndarray of shape (n_effects, n_effects)
-        Covariance of the random effects of each factor.
+        Covariance of the random effects of each factor, on the average of clusters.
     log_likelihood_ : float
         Marginal log-likelihood at the estimates, restricted in linear models with
         `reml`.
@@ -284,6 +288,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
     @property
     def _effects(self):
         defaults = {"random_intercept": True, "correlated": True, "crossed": False}
+        defaults["scales"] = "common"
         given = self.effect_params
         return fill_params("effect_params", given, EFFECT_PARAMS, **defaults)
 
@@ -365,6 +370,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
             max_iter=self._max_iter,
             pool=self.small_clusters == "pool",
             min_cluster_rows=self.min_rows,
+            scales="each" if options["scales"] == "each" else None,
             **self._chains(),
             **{name: getattr(self, name) for name in shared},
         )

@@ -69,10 +69,9 @@ class FittedGLMMMixin:
             self.effect_names_[factor] = [
                 "(Intercept)" if c == INTERCEPT else names[c] for c in columns
             ]
-            covariance = estimates.random_covariance[np.ix_(members, members)]
-            self.random_effect_covariance_[factor] = covariance
-            scale = np.sqrt(np.diag(covariance))
-            scales[factor] = float(scale[0]) if len(scale) == 1 else scale
+            covariance = estimates.random_covariance[..., members[:, None], members]
+            scale = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
+            scales[factor] = float(scale[0]) if scale.shape == (1,) else scale
             clusters[factor] = _labels(census.names(number))
             n_levels = len(clusters[factor])
             part = slice(start, start + n_levels * len(members))
@@ -84,6 +83,11 @@ class FittedGLMMMixin:
                 number,
                 scale,
             )
+            if survey.terms.scales:
+                told = ~np.isnan(effects[factor])
+                scales[factor] = np.where(told, scale[:, 0], np.nan)
+                covariance = covariance[told].mean(axis=0)
+            self.random_effect_covariance_[factor] = covariance
         self.factors_ = list(factors)
         self.clusters_ = _only(clusters, np.array([]))
         self.random_effects_ = _only(effects, np.zeros(0))
@@ -293,6 +297,7 @@ class FittedGLMMMixin:
             names=self.effect_names_,
             covariances=self.random_effect_covariance_,
             residual=getattr(self, "residual_scale_", None),
+            n_scales=len(self.clusters_) if self._effects["scales"] == "each" else 1,
         )
 
     def summary(self: Any, feature_names: Sequence[str] | None = None) -> GLMMSummary:

@@ -248,7 +248,7 @@ class Search:
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
         self.regressing, self.collinear, self.n_regressions = True, False, 0
         self.converged, self.going, self.n_iter, self.path = False, True, 0, []
-        self.off, self.few = np.inf, False
+        self.off, self.few, self.scales = np.inf, False, np.zeros(0)
         self._take_look(look)
 
     def _make_integral(self):
@@ -400,9 +400,20 @@ class Search:
         """Start from the model without effects."""
         terms, start = self.terms, self._padded(self.without.best[0])
         start[-1] = _FIRST_SCALE
+        if terms.scales:
+            start[-1] = 1.0
+            self._rescale(np.full(self.data.n_categories, _FIRST_SCALE))
+            self.integral.twice = False
         self.optimiser = QuasiNewton(start, terms.tol)
         sizes = terms.batch_size, terms.n_burn_in, terms.n_draws
         self.chains = Chains(self.data.n_categories, *sizes, terms.seed)
+
+    def _rescale(self, scales):
+        """Give every cluster's effect a standard deviation of its own."""
+        before = self.scales if len(self.scales) else np.ones(len(scales))
+        ratio, self.scales = (scales / before)[self.data.category], scales
+        self.data = replace(self.data, Z=self.data.Z * ratio[:, None])
+        self.integral.data = self.data
 
     def propose(self):
         """Return log-likelihoods of opened clusters at proposed effects."""
@@ -427,6 +438,10 @@ class Search:
         mean, variance = posterior.mean(), posterior.variance()
         told = self.integral.speaks_for
         moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
+        if self.terms.scales:
+            # that the common mean of effects of known scales is made of
+            scales = self.scales[told]
+            moments = [(mean[told] / scales).sum(), (scales**-2).sum()]
         eta = self.data.predictor(self.parameters, mean[:, None])[:, 0]
         self.weights, sizes = self._weigh(eta, by_cluster=False)
         return np.concatenate([sizes[:2], gradient, upper(information), moments])
@@ -438,11 +453,24 @@ class Search:
         ends = np.cumsum([2, size, size * (size + 1) // 2])
         sizes, gradient, complete, moments = np.split(total, ends)
         self._read_sizes(*sizes)
-        n_categories = np.count_nonzero(self.census.n_rows[-1])
-        self.optimiser.parameters = expanded_step(
-            self.parameters, gradient, symmetric(complete), *moments / n_categories
+        moments = moments / np.count_nonzero(self.census.n_rows[-1])
+        if self.terms.scales:
+            moments = moments[0] / moments[1], 1.0 + (moments[0] / moments[1]) ** 2
+        if not (self.terms.fit_intercept and self.random.columns[0] == INTERCEPT):
+            # a mean of the effects would be that of no fixed effect
+            moments = 0.0, moments[1]
+        parameters = expanded_step(
+            self.parameters, gradient, symmetric(complete), *moments
         )
-        self.path.append(self.parameters)
+        if self.terms.scales:
+            wider, parameters[-1] = parameters[-1], 1.0
+            posterior = self.integral.posterior
+            away = self.scales * posterior.mean() - moments[0]
+            second = self.scales**2 * posterior.variance() + away**2
+            known = self.integral.opened | self.integral.own
+            self._rescale(np.where(known, wider * np.sqrt(second), self.scales))
+        self.optimiser.parameters = parameters
+        self.path.append(np.append(parameters, self.scales))
 
     # Effects that are integrated over
 
@@ -527,7 +555,11 @@ class Search:
             posterior = integral.posterior
             spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
             integral.grid = Grid(posterior.mean(), spread, integral.grid.n_nodes)
-            return np.mean(self.path[len(self.path) // 2 :], axis=0)
+            mean = np.mean(self.path[len(self.path) // 2 :], axis=0)
+            final, scales = np.split(mean, [len(self.parameters)])
+            if len(scales):
+                self._rescale(np.rint(scales * 2.0**20) / 2.0**20)
+            return final
         without, best = self.without.best, self.optimiser and self.optimiser.best
         if self.few and self.mixed:
             # of these, sums of clusters were looked at, too
@@ -560,6 +592,9 @@ class Search:
         """Return own shares of the log-likelihood and its derivatives, and effects."""
         slope = self.integral.conclude(total, self.final)
         self.effects = self.integral.effects(self.final)
+        if len(self.scales):
+            each = np.column_stack([self.scales, self.scales**2])
+            self.effects = np.column_stack([each * self.effects, self.scales])
         alone = self.effects[~self.integral.is_opened]
         own = self.integral.is_own[~self.integral.is_opened] & self._tells_all
         groups = [(self.data.category, self.closed & self._tells_all)]

@@ -37,11 +37,14 @@ class VarianceComponents:
     covariances : dict of str to ndarray of shape (n_effects, n_effects)
     residual : float or None
         Standard deviation of the rows, in linear models.
+    n_scales : int, default=1
+        Clusters with a standard deviation each, of which `covariances` are means.
     """
 
     names: dict
     covariances: dict
     residual: float | None
+    n_scales: int = 1
 
     @property
     def n_parameters(self) -> int:
@@ -50,7 +53,7 @@ class VarianceComponents:
             np.count_nonzero(np.triu(self._estimated(factor)))
             for factor in self.covariances
         )
-        return int(n) + (self.residual is not None)
+        return int(n) * self.n_scales + (self.residual is not None)
 
     def _estimated(self, factor):
         """Mask of the entries that are parameters: not those set to zero."""
@@ -84,9 +87,10 @@ class VarianceComponents:
             for i, name in enumerate(names):
                 related = correlation[i, :i]
                 related = related if matrix[i, :i].any() else []
+                many = f", mean of {self.n_scales}" if self.n_scales > 1 else ""
                 yield (
                     factor if i == 0 else "",
-                    name,
+                    name + many,
                     matrix[i, i],
                     np.sqrt(matrix[i, i]),
                     " ".join(f"{value:.2f}" for value in related),

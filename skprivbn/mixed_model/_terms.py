@@ -203,6 +203,8 @@ class MixedTerms(Terms):
     pool : bool
         Whether smaller clusters share one effect; else they end the fit.
     release_effects : {"all", "shared"}
+    scales : "each" or None
+        Whether every cluster's effect has a standard deviation of its own.
     """
 
     target: Literal["classes", "numbers", "counts", "proportions"] = "classes"
@@ -229,6 +231,7 @@ class MixedTerms(Terms):
     min_cell_count: int = 0
     pool: bool = False
     release_effects: Literal["all", "shared"] = "all"
+    scales: Literal["each"] | None = None
 
     def check(self) -> None:
         """Refuse models that do not make sense."""
@@ -247,6 +250,11 @@ class MixedTerms(Terms):
             raise ValueError("terms of random effects do not fit the factors")
         if min(self.batch_size, self.n_draws, self.max_iter, self.n_quadrature) < 1:
             raise ValueError("numbers of draws, nodes and iterations are positive")
+        if self.scales and not self.drawn:
+            raise ValueError(
+                "effect_params={'scales': 'each'} goes with method='metropolis' and "
+                "clusters: one standard deviation for each of them"
+            )
         if self.n_factors > 1 and self.clusters is not None:
             raise ValueError("clusters= goes with one column of cluster labels only")
         if self.family == "gaussian":

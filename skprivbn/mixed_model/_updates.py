@@ -305,7 +305,7 @@ class Estimates:
     covariance : ndarray of shape (n_fixed, n_fixed)
         Their sampling covariance; NaN where it cannot be told.
     random_covariance : ndarray of shape (n_effects, n_effects)
-        Of the random effects.
+        Of the random effects; (n_clusters, 1, 1) if each has a scale of its own.
     effects : ndarray of shape (n_numbers,)
     effect_variances : ndarray of shape (n_numbers,)
     sigma : float or None
@@ -350,7 +350,7 @@ def estimate(
     slope : Slope
         Of the log-likelihood there.
     effects : ndarray of shape (n_numbers, 1 + n_effects)
-        Random effects, and their covariances.
+        Random effects, and their covariances; then scales, if each has its own.
     turn : ndarray of shape (n_fixed, n_fixed)
         What standardised features were multiplied by, see :func:`decorrelate`: the
         parameters, and what was computed there, are of the features that this makes.
@@ -385,7 +385,7 @@ def estimate(
     if len(theta) > 1:
         free[n_fixed:] = _columns_that_vary(theta, random)
     is_wide = np.abs(theta) == terms.widest
-    free[n_fixed:] &= ~is_wide
+    free[n_fixed:] &= ~is_wide & (terms.scales is None)
     wide = bool(terms.mixed and np.any(is_wide))
     observed = (slope.complete - slope.missing)[np.ix_(free, free)]
     flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
@@ -559,8 +559,11 @@ def _translate(matrix, effects, survey, unit=1.0, noise=1.0):
         block = effects[part][:, 1 + columns].reshape(n_levels, width, width)
         variances[part] = np.einsum("lii->li", turn @ block @ turn.T).ravel()
         start = part.stop
+    covariance = back @ matrix @ matrix.T @ back.T
+    if survey.terms.scales:
+        covariance = effects[:, -1, None, None] ** 2 * covariance
     return {
-        "random_covariance": back @ matrix @ matrix.T @ back.T,
+        "random_covariance": covariance,
         "effects": unit * means,
         "effect_variances": unit**2 * variances,
         "singular": bool(np.any(values < NO_SCALE * noise * unit)),
