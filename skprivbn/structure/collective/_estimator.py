@@ -169,6 +169,8 @@ class CollectiveBayesianNetwork(
     n_std : float, default=None
         Instead of `fraction`, with ``selection="low_likelihood"``: send rows whose
         likelihood at every site is below its mean plus `n_std` standard deviations.
+        In :meth:`partial_fit` these are of the new rows, so that the threshold follows
+        rows that drift.
     structure : mapping of str to sequence of str, default=None
         Parents of every column, if known: then only probabilities are learnt.
     ordering : array-like of str or int, default=None
@@ -360,7 +362,8 @@ class CollectiveBayesianNetwork(
 
         With ``selection="low_likelihood"`` as in the paper: rows that fit a site's own
         network update it; rows that fit none are sent to the centre, where they
-        update the nodes with parents at other sites. With the other selections all
+        update the nodes with parents at other sites. The threshold is that of the
+        fit, unless `n_std` makes it follow. With the other selections all
         new rows update the sites' own networks, and the same part of them is sent.
         Without rows, all new rows are counted, across sites too.
 
@@ -483,7 +486,8 @@ class CollectiveBayesianNetwork(
 
     def _local_models(self, model):
         """Return what sites are told of their own networks before they get new rows."""
-        cuts = dict(model.cuts) if self._sends_by_threshold(model) else {}
+        fixed = self._sends_by_threshold(model) and self.n_std is None
+        cuts = dict(model.cuts) if fixed else {}
         return LocalModels(model.local_parents, model.local_counts, cuts)
 
     def _sends_by_threshold(self, model):

@@ -168,7 +168,7 @@ class Site:
 
     def learn_local(self):
         """Learn the network of the own columns, or count new rows for a given one."""
-        codes, given, self.cut = self.codes, self.terms.model, None
+        codes, given, self.unlikely = self.codes, self.terms.model, None
         if given is None:
             self.parents = self._find_parents()
             counts = self._family_counts(codes)
@@ -178,10 +178,10 @@ class Site:
             own = [given.parents[v] for v in self.variables]
             self.parents = [[place[u] for u in found] for found in own]
             self._score_rows([given.counts[v] for v in self.variables])
-            self.cut = given.cuts.get(self.me.name)
-            if self.cut is not None:
+            self.unlikely = self._do_not_fit(given.cuts.get(self.me.name))
+            if self.unlikely is not None:
                 # as in the paper: rows that do not fit go to the centre instead
-                codes = codes[self.log_likelihood > self.cut]
+                codes = codes[~self.unlikely]
             counts = self._family_counts(codes)
         return {
             "n_samples": len(self.codes),
@@ -189,6 +189,12 @@ class Site:
             "parents": self.parents,
             "counts": counts,
         }
+
+    def _do_not_fit(self, cut):
+        """Mark new rows below a threshold: of these rows, or the one before."""
+        if self.terms.disclosure == "rows" and self.terms.n_std is not None:
+            return unlikely_rows(self.log_likelihood, self.terms.n_std)
+        return None if cut is None else self.log_likelihood <= cut
 
     def _find_parents(self):
         terms = self.terms
@@ -283,8 +289,8 @@ class Site:
     def offer(self, n_rows):
         """Mark rows that the own network does not explain well."""
         n_std = self.terms.n_std
-        if self.cut is not None:
-            return self.log_likelihood <= self.cut
+        if self.unlikely is not None:
+            return self.unlikely
         if n_std is not None:
             return unlikely_rows(self.log_likelihood, n_std)
         return lowest_rows(self.log_likelihood, self._rank(b"ties"), n_rows)

@@ -445,6 +445,35 @@ def test_new_rows_that_fit_no_site_go_to_the_centre_as_in_the_paper():
         np.testing.assert_allclose(estimator.network_.cpts[node], local.cpts[node])
 
 
+@pytest.mark.parametrize("n_std", [None, -0.2])
+def test_the_threshold_follows_rows_that_drift(n_std):
+    X, many = sample(ASIA, 1000, 0), sample(ASIA, 8000, 1)
+    estimator = rows_of(
+        X,
+        parties=SITES,
+        structure=ASIA.parents,
+        states=ASIA.states,
+        selection="low_likelihood",
+        fraction=0.3,
+        n_std=n_std,
+    )
+    networks = estimator.local_networks_
+    scores = {s: networks[s].log_likelihood(many[SITES[s]]) for s in SITES}
+    # what was rare at both sites is all there is
+    rare = np.all([s < np.quantile(s, 0.35) for s in scores.values()], axis=0)
+    new, scores = many[rare], {site: s[rare] for site, s in scores.items()}
+    n_sent = round(1000 * estimator.communicated_fraction_)
+    with pytest.warns(PrivacyLeakWarning):
+        estimator.partial_fit(new)
+    n_new = round((1000 + len(new)) * estimator.communicated_fraction_) - n_sent
+    if n_std is None:
+        assert n_new == len(new)
+        return
+    thresholds = (np.exp(s) for s in scores.values())
+    below = [p < p.mean() + n_std * p.std() for p in thresholds]
+    assert n_new == np.all(below, axis=0).sum() < 0.6 * len(new)
+
+
 def fit_with_a_liar(monkeypatch, shift):
     """Count together while the second site adds something to a cell of its shares."""
     count = Site.count
