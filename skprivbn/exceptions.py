@@ -72,6 +72,8 @@ class PartyError(RuntimeError):
         "failed": "its code raised an error (a site has the details in its own "
         "skprivbn_errors.log)",
         "timeout": "no answer arrived in time",
+        "lost": "the server has no connection to it any more: its process has ended, "
+        "or its network is down",
         "garbage": "its answer could not be decoded",
         "refused": "it refuses this operation now (out of turn, or not allowed there)",
         "not-allowed": "its site file does not allow this estimator or backend",

@@ -19,6 +19,7 @@ from skprivbn.federation.flare._policy import (
     kit_kind,
     write_policy,
 )
+from skprivbn.federation.flare._provision import make_kits
 from skprivbn.federation.flare._status import (
     approvals_of,
     describe_kit,
@@ -105,6 +106,20 @@ def main(arguments=None):
     new.add_argument("--peers", nargs="+", help="names of all sites of the study")
     new.add_argument("--name", default="data", help="of the dataset")
     new.add_argument("--epsilon", type=float, default=1.0, help="privacy budget")
+    study = commands.add_parser(
+        "new-study",
+        help="make the startup kits of a server, sites and researchers",
+        description="Write project.yml, have NVIDIA FLARE issue certificates, and "
+        "restrict the kits. Whoever runs this could impersonate everybody: give each "
+        "participant their folder over a channel that you trust, and delete it here.",
+    )
+    study.add_argument("folder", type=Path, help="of the study, a new one")
+    study.add_argument("--name", default="study")
+    study.add_argument("--server", required=True, help="name of the server's machine")
+    study.add_argument("--sites", nargs="+", required=True)
+    study.add_argument("--researchers", nargs="+", required=True, help="e-mail")
+    study.add_argument("--port", type=int, default=8002, help="for sites")
+    study.add_argument("--admin-port", type=int, default=8003, help="for researchers")
     options = parser.parse_args(arguments)
     run = {
         "site-policy": lambda: _site_policy(options.kit, options.check),
@@ -116,6 +131,7 @@ def main(arguments=None):
         "deny": lambda: _answer(options, "denied"),
         "health": lambda: _health(options.kit),
         "new-site": lambda: _new_site(options),
+        "new-study": lambda: _new_study(options),
         "console": lambda: _console(options.kit, options.port),
     }
     try:
@@ -164,6 +180,20 @@ def _new_site(options):
     text = draft_site_file(data, path.parent, peers, options.name, options.epsilon)
     path.write_text(text, encoding="utf-8")
     return _say([f"wrote {path}: read every line, then run site-policy --check"])
+
+
+def _new_study(options):
+    made = make_kits(
+        options.folder.resolve(),
+        options.name,
+        options.server,
+        options.sites,
+        options.researchers,
+        options.port,
+        options.admin_port,
+    )
+    everybody = [options.server, *options.sites, *options.researchers]
+    return _say([f"kit of {name}: {made / name}" for name in everybody])
 
 
 def _health(kit):

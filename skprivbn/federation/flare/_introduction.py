@@ -10,7 +10,7 @@ from typing import Any
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._wire import encode
 from skprivbn.federation.flare._fit import read_payload
-from skprivbn.federation.flare._relay import Relay
+from skprivbn.federation.flare._relay import LOST, Relay
 from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site._site import INTRODUCE, MEET
 
@@ -191,7 +191,6 @@ def _ask_all(relay, sites, dataset, researcher, deadline):
     message = encode({"dataset": dataset, "researcher": voucher})
     told, waiting = {}, list(sites)
     while waiting:
-        # Before a site has started the job, a call takes its whole timeout.
         try:
             replies = relay.ask(INTRODUCE, dict.fromkeys(waiting, message), 1.0)
         except ConnectionError:
@@ -202,12 +201,16 @@ def _ask_all(relay, sites, dataset, researcher, deadline):
                     f"the job ended as {status!r} before the sites were ready: "
                     "their logs say why (was site-policy run on every kit?)"
                 ) from None
-            time.sleep(0.2)
         for name, reply in replies.items():
-            told[name] = read_payload(name, "introduce", reply)
+            # before a site has started the job, nobody is there
+            if reply != LOST:
+                told[name] = read_payload(name, "introduce", reply)
         waiting = [name for name in sites if name not in told]
-        if waiting and time.monotonic() > deadline:
-            raise _blame(relay.session, sites, waiting)
+        if waiting:
+            # those that are looked for should have the processors to themselves
+            time.sleep(0.3)
+            if time.monotonic() > deadline:
+                raise _blame(relay.session, sites, waiting)
     return told
 
 

@@ -9,37 +9,24 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from skprivbn.federation.flare._connect import FlareFederation
-from skprivbn.federation.flare._policy import SITE_FILE, write_policy
+from skprivbn.federation.flare._policy import SITE_FILE
+from skprivbn.federation.flare._provision import make_kits
 from skprivbn.utils import import_optional
 
-_PROJECT = """\
-api_version: 3
-name: skprivbn_local
-participants:
-  - {{name: localhost, type: server, org: demo, fed_learn_port: {port},
-      admin_port: {admin_port}}}
-{sites}
-  - {{name: {admin}, type: admin, org: demo, role: lead}}
-builders:
-  - path: nvflare.lighter.impl.workspace.WorkspaceBuilder
-    args: {{template_file: [master_template.yml]}}
-  - path: nvflare.lighter.impl.static_file.StaticFileBuilder
-    args: {{config_folder: config}}
-  - path: nvflare.lighter.impl.cert.CertBuilder
-  - path: nvflare.lighter.impl.signature.SignatureBuilder
-"""
 _ADMIN = "scientist@demo.org"
 
 
 class LocalFederation:
     """Provision, start and stop a server and sites on loopback.
 
-    Use as a context manager. Every process is ended by its own identifier.
+    Use as a context manager. Every process is ended by its own identifier, also when
+    this one is told to end (SIGTERM).
 
     Parameters
     ----------
@@ -60,9 +47,16 @@ class LocalFederation:
         self.folder = Path(folder).resolve()
         self.site_files = dict(site_files)
         self.kits, self.processes = {}, {}
+        self._on_term = None
 
     def __enter__(self):
         import_optional("nvflare", "LocalFederation")
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        ):
+            # without, this process ends at once and leaves the others behind
+            self._on_term = signal.signal(signal.SIGTERM, _exit)
         try:
             self.provision()
             for name in ["server", *self.site_files]:
@@ -78,33 +72,19 @@ class LocalFederation:
     def provision(self):
         """Make the startup kits, restrict them and put the site files in place."""
         port, admin_port = free_ports(2)
-        sites = "\n".join(
-            f"  - {{name: {name}, type: client, org: demo}}" for name in self.site_files
+        made = make_kits(
+            self.folder,
+            "skprivbn_local",
+            "localhost",
+            list(self.site_files),
+            [_ADMIN],
+            port,
+            admin_port,
         )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        project = self.folder / "project.yml"
-        project.write_text(
-            _PROJECT.format(port=port, admin_port=admin_port, sites=sites, admin=_ADMIN)
-        )
-        command = [sys.executable, "-m", "nvflare.cli", "provision"]
-        done = subprocess.run(
-            [*command, "-p", str(project), "-w", str(self.folder / "kits")],
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise RuntimeError(
-                f"nvflare provision failed: {done.stderr or done.stdout}"
-            )
-        made = self.folder / "kits" / "skprivbn_local" / "prod_00"
         self.kits = {name: made / name for name in self.site_files}
         self.kits |= {"server": made / "localhost", "admin": made / _ADMIN}
         for name, text in self.site_files.items():
             (self.kits[name] / "local" / SITE_FILE).write_text(text)
-        for name in ["server", *self.site_files]:
-            write_policy(self.kits[name])
 
     def start(self, name):
         """Start the server or a site.
@@ -169,6 +149,9 @@ class LocalFederation:
 
     def stop(self):
         """End every process that was started."""
+        if self._on_term is not None:
+            signal.signal(signal.SIGTERM, self._on_term)
+            self._on_term = None
         members = [member for name in self.processes for member in self.family(name)]
         _send(members, signal.SIGCONT)
         for process in self.processes.values():
@@ -182,6 +165,10 @@ class LocalFederation:
             process.wait()
         import_optional("psutil", "LocalFederation").wait_procs(members, timeout=5.0)
         self.processes = {}
+
+
+def _exit(number, frame):
+    sys.exit(128 + number)
 
 
 def _send(members, number):

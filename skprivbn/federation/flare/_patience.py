@@ -1,18 +1,28 @@
 """Waiting for others, but not for ever; and saying that one is still there."""
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 #: seconds between two signs of life
 INTERVAL = 60.0
+#: whoever is to answer and to whom no connection leads so many times in a row, looked
+#: at so often (seconds), is lost
+MAX_MISSED, LOOK_INTERVAL = 3, 2.0
 
 
-def within(seconds: float, what: str, call: Callable[[], Any]) -> Any:
+def within(
+    seconds: float,
+    what: str,
+    call: Callable[[], Any],
+    is_there: Callable[[], bool] = lambda: True,
+) -> Any:
     """Return what a call returns, or raise ConnectionError if it takes too long.
 
-    The engine's own calls have limits that do not add up to one.
+    The engine's own calls have limits that do not add up to one, and wait for a
+    server that was killed.
 
     Parameters
     ----------
@@ -21,6 +31,8 @@ def within(seconds: float, what: str, call: Callable[[], Any]) -> Any:
         For the error.
     call : callable
         Without arguments. It goes on, in a thread that nobody waits for.
+    is_there : callable, default=always
+        Tells whether the server is connected now.
 
     Returns
     -------
@@ -36,7 +48,12 @@ def within(seconds: float, what: str, call: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=run, daemon=True, name=f"skprivbn {what}")
     thread.start()
-    thread.join(seconds)
+    deadline, n_missed = time.monotonic() + seconds, 0
+    while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+        thread.join(min(left, LOOK_INTERVAL))
+        n_missed = n_missed + 1 if thread.is_alive() and not is_there() else 0
+        if n_missed == MAX_MISSED:
+            raise ConnectionError(f"{what}: there is no connection to the server")
     if "error" in outcome:
         raise outcome["error"]
     if "result" not in outcome:

@@ -5,9 +5,14 @@ from base64 import b64decode, b64encode
 from contextlib import suppress
 from typing import Any
 
+from skprivbn.federation._wire import encode
+from skprivbn.federation.flare._patience import within
+
 #: seconds that the server gets to pass an answer on
 RELAY_TIME = 10.0
 _COMMAND = "skprivbn"
+#: what is read of a site to which the server has no connection
+LOST = encode({"ok": False, "code": "lost"})
 
 
 class Relay:
@@ -40,7 +45,8 @@ class Relay:
         Returns
         -------
         replies : dict of str to bytes
-            Without the sites that did not answer in time.
+            Without the sites that did not answer in time; those to which the server
+            has no connection have the code "lost".
         """
         # Sites are mostly told the same, which then travels to the server once.
         bodies = list(dict.fromkeys(messages.values()))
@@ -53,7 +59,12 @@ class Relay:
         try:
             with self._lock:
                 self.session.set_timeout(timeout + RELAY_TIME)
-                answer = self.session.do_app_command(self.job_id, _COMMAND, data)
+                answer = within(
+                    timeout + 2 * RELAY_TIME,
+                    "the message",
+                    lambda: self.session.do_app_command(self.job_id, _COMMAND, data),
+                    self._is_there,
+                )
         except Exception as error:
             if type(error).__name__ == "AuthorizationError":
                 raise PermissionError(
@@ -64,8 +75,12 @@ class Relay:
                 "the connection to the federation was lost "
                 f"({type(error).__name__}): connect again"
             ) from error
-        replies = answer["replies"]
-        return {name: b64decode(replies[name]) for name in messages if name in replies}
+        replies = dict.fromkeys(answer["lost"], LOST)
+        replies |= {name: b64decode(text) for name, text in answer["replies"].items()}
+        return {name: replies[name] for name in messages if name in replies}
+
+    def _is_there(self):
+        return self.session.api.get_cell().is_cell_connected("server")
 
     def say_here(self) -> None:
         """Tell the server that the coordinator is still there."""

@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from base64 import b64decode, b64encode
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 from nvflare.apis.event_type import EventType
@@ -20,6 +21,7 @@ from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.shareable import Shareable, make_reply
 
 from skprivbn.federation._wire import encode
+from skprivbn.federation.flare._patience import LOOK_INTERVAL, MAX_MISSED
 from skprivbn.federation.flare._policy import SITE_FILE, check_kit
 from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._file import SiteFile
@@ -31,6 +33,8 @@ logger = logging.getLogger("skprivbn.flare")
 
 #: command of the admin session that asks the server to relay messages
 COMMAND = "skprivbn"
+#: question of the server to a site whether its job runs
+HERE = "skprivbn.here"
 #: a job whose coordinator is silent for so long (seconds) ends; one that is alive but
 #: asks nothing says so more often
 MAX_SILENCE = 240.0
@@ -64,6 +68,7 @@ class PartyExecutor(Executor):
             self._site = self._open_site(root, fl_ctx)
         for topic in TOPICS:
             fl_ctx.get_engine().register_aux_message_handler(topic, self._answer)
+        fl_ctx.get_engine().register_aux_message_handler(HERE, self._say_here)
 
     def _open_site(self, root, fl_ctx):
         meta = fl_ctx.get_prop(FLContextKey.JOB_META) or {}
@@ -94,6 +99,9 @@ class PartyExecutor(Executor):
         reply = make_reply(ReturnCode.OK)
         reply["message"] = message
         return reply
+
+    def _say_here(self, topic, request, fl_ctx):
+        return make_reply(ReturnCode.OK)
 
     def execute(self, task_name, shareable, fl_ctx, abort_signal):
         """Refuse: rounds are messages, not tasks, which are polled for."""
@@ -141,32 +149,50 @@ class RelayController(Controller):
             self._last_heard = time.monotonic()
 
     def _ask(self, data, fl_ctx):
-        groups = {}
-        for site, number in data["sites"].items():
-            groups.setdefault(number, []).append(site)
-
-        def ask(number):
-            request = Shareable()
-            request["message"] = b64decode(data["bodies"][number])
-            return fl_ctx.get_engine().send_aux_request(
-                groups[number],
-                data["topic"],
-                request,
-                float(data["timeout"]),
-                fl_ctx,
-                optional=True,
-            )
-
-        # One request for all sites that are told the same, and all at once.
-        answers = {}
-        for replies in self._senders.map(ask, groups):
-            answers |= replies or {}
-        return {
-            "replies": {
-                site: b64encode(reply["message"]).decode()
-                for site, reply in answers.items()
-                if reply is not None
-                and reply.get_return_code() == ReturnCode.OK
-                and "message" in reply
-            }
+        bodies = [b64decode(body) for body in data["bodies"]]
+        send = partial(self._send, data["topic"], float(data["timeout"]), fl_ctx)
+        asked = {
+            site: self._senders.submit(send, [site], bodies[number])
+            for site, number in data["sites"].items()
         }
+        lost = self._wait_for(asked, fl_ctx)
+        replies = {}
+        for site in asked.keys() - lost:
+            reply = asked[site].result().get(site)
+            if _code(reply) == ReturnCode.OK and "message" in reply:
+                replies[site] = b64encode(reply["message"]).decode()
+            elif _code(reply) == ReturnCode.COMMUNICATION_ERROR:
+                lost.add(site)
+        return {"replies": replies, "lost": sorted(lost)}
+
+    def _send(self, topic, timeout, fl_ctx, sites, message=b""):
+        request = Shareable()
+        request["message"] = message
+        engine = fl_ctx.get_engine()
+        replies = engine.send_aux_request(
+            sites, topic, request, timeout, fl_ctx, optional=True
+        )
+        return replies or {}
+
+    def _wait_for(self, asked, fl_ctx):
+        """Wait until all have answered; return those to whom no connection leads.
+
+        A site that is busy or frozen still has a connection, and time to answer.
+        """
+        n_missed, lost = dict.fromkeys(asked, 0), set()
+        while waiting := [s for s in asked if s not in lost and not asked[s].done()]:
+            done, _ = wait([asked[site] for site in waiting], LOOK_INTERVAL)
+            if len(done) == len(waiting):
+                break
+            heard = self._send(HERE, LOOK_INTERVAL, fl_ctx, waiting)
+            for site in waiting:
+                is_gone = _code(heard.get(site)) == ReturnCode.COMMUNICATION_ERROR
+                n_missed[site] = n_missed[site] + 1 if is_gone else 0
+                if n_missed[site] == MAX_MISSED:
+                    logger.warning("there is no connection to site %s any more", site)
+                    lost.add(site)
+        return lost
+
+
+def _code(reply):
+    return None if reply is None else reply.get_return_code()

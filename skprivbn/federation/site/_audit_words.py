@@ -65,8 +65,12 @@ def _details(record):
         yield "hidden by", record.get("backend")
         yield "noise", _noise(record)
         yield "purpose", record.get("purpose") or ("exact" in record and "not said")
-        terms = record.get("terms", {}).items()
-        yield "terms", ", ".join(f"{k}={v}" for k, v in terms if v is not None)
+        terms = dict(record.get("terms", {}))
+        if terms.get("missing") == "error" and record.get("epsilon") is not None:
+            # an error would tell, without noise, that there is a gap
+            terms["missing"] = "rows left out"
+        shown = {name: value for name, value in terms.items() if value is not None}
+        yield "terms", ", ".join(f"{name}={value}" for name, value in shown.items())
     if record.get("rows") is not None:
         yield "rows", record["rows"]
     for what, times in record.get("left", {}).items():

@@ -32,6 +32,8 @@ pytestmark = pytest.mark.slow
 BUDGET = "budget = {epsilon = 9000.0, delta = 1e-4}"
 #: seconds: a loaded machine takes its time to start processes
 READY = 240.0
+#: seconds until a loss is noticed: about seven, and more where the machine is loaded
+NOTICED = 30.0
 
 
 class Hospitals(LocalFederation):
@@ -136,13 +138,14 @@ def test_a_link_to_a_site(hospitals):
         link.delay = 0.25
         pays_once(hospitals, federation)
         link.mend()
-        for fault in (link.freeze, link.cut):
+        for fault, code in ((link.freeze, "timeout"), (link.cut, "lost")):
             fault()
             with (
                 costs_nothing(hospitals),
-                pytest.raises(PartyError, match="'west'.*in time"),
+                pytest.raises(PartyError, match="'west'") as caught,
             ):
                 noisy_fit(federation)
+            assert caught.value.code == code
             link.mend()
             until_it_works(hospitals, federation)
 
@@ -192,13 +195,15 @@ def test_two_researchers_pay_for_their_own(hospitals):
 
 
 def test_a_site_that_is_killed_before_anything_was_charged(hospitals):
-    with hospitals.open(timeout=10.0) as federation:
+    with hospitals.open(timeout=120.0) as federation:
         hospitals.signal("south", signal.SIGKILL)
+        begun = time.monotonic()
         with (
             costs_nothing(hospitals),
-            pytest.raises(PartyError, match="'south'.*in time"),
+            pytest.raises(PartyError, match="'south'.*no connection"),
         ):
             noisy_fit(federation)
+        assert time.monotonic() - begun < NOTICED
     hospitals.processes["south"].wait()
     hospitals.start("south")
     with hospitals.open() as federation:

@@ -96,13 +96,14 @@ def test_every_snippet_runs(folder):
                 (kits / site / "local" / name).write_text(body)
                 write_stays(kits / site / "local" / "stays.csv", seed)
         elif name:
-            body = body.replace("8002", str(port)).replace("8003", str(admin_port))
             (folder / name).write_text(body)
             if language == "python":
                 said[name] = run(f"python {name}", folder)
         elif language == "console":
             for line in body.splitlines():
                 command = line.removeprefix("$ ")
+                command = command.replace("8002", str(port))
+                command = command.replace("8003", str(admin_port))
                 said[command] = run(command, folder)
     text = "\n".join(said.values())
     assert text.count("as strict as it must be") == 4

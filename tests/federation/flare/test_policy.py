@@ -7,6 +7,7 @@ import pytest
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import check_kit, write_policy
+from skprivbn.federation.flare._health import look_at_certificate
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._state import SiteState
@@ -300,3 +301,22 @@ def test_not_a_kit(tmp_path):
     with pytest.raises(PartitionError, match="not the startup kit"):
         check_kit(tmp_path)
     assert main(["site-policy", str(tmp_path)]) == 2
+
+
+def test_a_new_study_has_kits_that_are_restricted(tmp_path, capsys):
+    pytest.importorskip("nvflare", reason="needs the extra skprivbn[nvflare]")
+    command = ["new-study", str(tmp_path / "study"), "--name", "icu", "--sites"]
+    command += ["north", "south", "--server", "localhost"]
+    command += ["--researchers", "ann@example.org"]
+    assert main(command) == 0
+    made = tmp_path / "study" / "kits" / "icu" / "prod_00"
+    assert f"kit of ann@example.org: {made / 'ann@example.org'}" in (
+        capsys.readouterr().out
+    )
+    for name in ("localhost", "north", "south"):
+        assert check_kit(made / name) == []
+        assert look_at_certificate(made / name / "startup").is_well
+    assert (made / "ann@example.org" / "startup" / "fed_admin.json").exists()
+    # certificates of another root would not fit those that were handed out
+    assert main(command) == 2
+    assert "already" in capsys.readouterr().err

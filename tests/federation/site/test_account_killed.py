@@ -15,7 +15,7 @@ from skprivbn.federation.site._site import Site
 from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.crash import kill_at, needs_fork
-from tests.federation.site.loopback import JOB, connect, make_sites
+from tests.federation.site.loopback import JOB, LoopbackSession, connect, make_sites
 from tests.federation.site.study import NAMES
 
 SITE_FILE = """
@@ -70,6 +70,8 @@ class SiteProcess:
 class Relay:
     """Stands for the engine: sites that are gone do not answer."""
 
+    api = LoopbackSession.api
+
     def __init__(self, sites):
         self.sites = sites
 
@@ -86,7 +88,7 @@ class Relay:
             answer = self.sites[name].answer(data["topic"], message)
             if answer is not None:
                 replies[name] = b64encode(answer).decode()
-        return {"replies": replies}
+        return {"replies": replies, "lost": []}
 
 
 @pytest.fixture

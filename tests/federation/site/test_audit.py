@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import warnings
 
 import numpy as np
 import pytest
@@ -12,9 +13,14 @@ from skprivbn.federation.__main__ import main
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.site import _audit, _host
 from skprivbn.federation.site._audit import AuditLog, read_audit
+from skprivbn.federation.site._audit_words import format_record
 from skprivbn.federation.site._errors import ERROR_LOG
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.preprocessing import FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedOneHotEncoder,
+    FederatedSimpleImputer,
+    FederatedStandardScaler,
+)
 from skprivbn.programs import MomentsTerms, moments
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import audit, charges, connect, make_sites
@@ -53,6 +59,23 @@ def test_a_fit_is_two_records_in_plain_words(rows, tmp_path, capsys):
     assert "(secure sum with noise, read by the researcher and the server)" in printed
     assert re.search(r"\d UTC  question \w+ of scientist ended: done\n", printed)
     assert "3 records, each follows from the one before" in printed
+
+
+@pytest.mark.parametrize(
+    "epsilon, words", [(0.5, "missing=rows left out"), (None, "missing=error")]
+)
+def test_a_noisy_fit_over_gaps_says_what_it_does_with_them(epsilon, words):
+    record = {"event": "asked", "epsilon": epsilon, "delta": 0.0}
+    assert words in format_record(record | {"terms": {"missing": "error"}})
+
+
+def test_labels_that_sites_declare_are_known_after_an_imputer(rows):
+    people = rows._connection.rows(["ward"])
+    imputer = FederatedSimpleImputer(strategy="most_frequent").fit(people)
+    with warnings.catch_warnings(action="error"):
+        encoder = FederatedOneHotEncoder().fit(imputer.transform(people))
+    assert len(encoder.categories_[0]) == 2
+    assert encoder.privacy_spent_.epsilon == 0
 
 
 def test_what_left_is_what_the_ledger_says(rows, tmp_path):
