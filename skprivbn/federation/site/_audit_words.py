@@ -65,12 +65,7 @@ def _details(record):
         yield "hidden by", record.get("backend")
         yield "noise", _noise(record)
         yield "purpose", record.get("purpose") or ("exact" in record and "not said")
-        terms = dict(record.get("terms", {}))
-        if terms.get("missing") == "error" and record.get("epsilon") is not None:
-            # an error would tell, without noise, that there is a gap
-            terms["missing"] = "rows left out"
-        shown = {name: value for name, value in terms.items() if value is not None}
-        yield "terms", ", ".join(f"{name}={value}" for name, value in shown.items())
+        yield "terms", ", ".join(_terms(record))
     if record.get("rows") is not None:
         yield "rows", record["rows"]
     for what, times in record.get("left", {}).items():
@@ -101,6 +96,15 @@ def _steps(record):
     for name, model in zip(steps, models):
         told = ", ".join(f"{key}={value}" for key, value in (model or {}).items())
         yield f"{name}({told})"
+
+
+def _terms(record):
+    for name, value in record.get("terms", {}).items():
+        if (name, value) == ("missing", "error") and record.get("epsilon") is not None:
+            # an error would tell, without noise, that there is a gap
+            value = "rows left out"
+        if value is not None:
+            yield f"{name}={value}"
 
 
 def _noise(record):

@@ -75,7 +75,8 @@ def make_app(kit: Path, token: str):
     def guard(answer):
         answer.headers["Content-Security-Policy"] = _POLICY
         answer.headers["X-Content-Type-Options"] = "nosniff"
-        answer.headers["Referrer-Policy"] = "no-referrer"
+        # with "no-referrer", a browser does not say where a form comes from
+        answer.headers["Referrer-Policy"] = "same-origin"
         answer.headers["Cache-Control"] = "no-store"
         return answer
 

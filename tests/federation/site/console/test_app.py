@@ -130,6 +130,7 @@ def test_attack_another_page_makes_the_stewards_browser_approve(tmp_path):
         ({"do": "approve"}, {}),
         (form | {"form_token": "0" * 64}, {}),
         (form, {"Origin": "https://evil.example"}),
+        (form, {"Origin": "null"}),
         (form, {"Host": "evil.example:80"}),
     ]:
         assert client.post(page, data=data, headers=headers).status_code == 403
@@ -137,7 +138,8 @@ def test_attack_another_page_makes_the_stewards_browser_approve(tmp_path):
     assert number in text_of(client.get("/"))
     cookie = client.get(f"/?token={TOKEN}").headers["Set-Cookie"]
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
-    # the twin: the form of this console is taken
+    # the twin: the form of this console is taken, of which browsers say the origin
+    assert client.get(page).headers["Referrer-Policy"] == "same-origin"
     assert client.post(page, data=form).status_code == 303
 
 
@@ -278,11 +280,15 @@ class TestInABrowser:
     pytestmark = browser.needs_chromium
 
     @pytest.fixture
-    def address(self, tmp_path):
+    def opened(self, tmp_path):
+        return open_kit(tmp_path)
+
+    @pytest.fixture
+    def address(self, opened):
         """A console with a question that waits, served as the command does."""
         from werkzeug.serving import make_server
 
-        sites, kit = open_kit(tmp_path)
+        sites, kit = opened
         wait_for_a_question(sites)
         server = make_server("127.0.0.1", 0, make_app(kit, TOKEN), threaded=True)
         thread = threading.Thread(target=server.serve_forever)
@@ -308,3 +314,38 @@ class TestInABrowser:
             # the margin on the right is paper below the header, in every row
             margin = colours[150:, -8:]
             assert np.all(margin == margin[-1, -1])
+
+    @pytest.mark.skipif(browser.CHROMEDRIVER is None, reason="needs chromedriver")
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_a_steward_clicks_and_the_researcher_reads(
+        self, tmp_path, opened, address, width
+    ):
+        sites, _ = opened
+        with browser.Driver(tmp_path, width) as page:
+            page.open(address("/").address)
+            assert "epsilon spent: 0 of 9" in page.wait_for("care for the old")
+            page.click("article .button")
+            assert "epsilon 0.5" in page.wait_for("Hidden by")
+            page.click("button[value=approve]")
+            page.wait_for("No question waits")
+            scaler().fit(ask(sites))
+            page.click("nav a[href='/budget']")
+            page.wait_for("epsilon spent: 0.474 of 9")
+            assert page.run("document.querySelector('progress').value") == 5
+            height = "document.querySelector('rect').getBoundingClientRect().height"
+            assert page.run(height) > 1
+            rows = wait_for_a_question(sites, purpose="another one")
+            page.click("nav a[href='/']")
+            page.wait_for("another one")
+            page.click("article .button")
+            page.wait_for("Hidden by")
+            page.write("textarea", "ask the ethics board first")
+            page.click("button.refuse")
+            page.wait_for("No question waits")
+            with pytest.raises(PartyError, match="They write: ask the ethics board"):
+                scaler().fit(rows)
+            for place in ("/", "/budget", "/log", "/health", "/site-file"):
+                page.click(f"nav a[href='{place}']")
+                page.wait_for("No value of the data")
+                overflow = "document.documentElement.scrollWidth - innerWidth"
+                assert page.run(overflow) <= 0
