@@ -1,5 +1,7 @@
 """What every federated estimator shares."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from functools import wraps

@@ -462,3 +462,14 @@ def test_a_requirement_that_is_taken_out_is_missed(extra, package):
     lists[key] = kept
     module = MODULE_OF.get(package, package)
     assert any(f" imports {module}," in line for line in undeclared(project))
+
+
+def test_signatures_fit_a_tooltip():
+    """Annotations are names, not what they stand for."""
+    long = {
+        name: len(str(inspect.signature(function)))
+        for name, function in public_callables()
+        if not name.endswith("__init__")
+    }
+    assert max(long.values()) > 100
+    assert {name: n for name, n in long.items() if n > 500} == {}

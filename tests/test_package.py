@@ -46,6 +46,18 @@ def test_importing_the_package_loads_no_cipher_and_no_plotting():
     assert not loaded("import skprivbn") & set(HEAVY)
 
 
+# cryptography and nacl seal messages of every fit
+NOT_FOR_ESTIMATORS = {*HEAVY, "flask", "pyarrow", "tqdm"} - {"cryptography", "nacl"}
+
+
+@pytest.mark.parametrize("family", ["mixture", "mixed_model", "structure"])
+def test_importing_an_estimator_loads_nothing_heavier_than_scikit_learn(family):
+    ours = loaded(f"import skprivbn.{family}")
+    # what scikit-learn itself loads, such as pandas where it is there, is its own
+    theirs = loaded("import sklearn.mixture, sklearn.linear_model")
+    assert not (ours - theirs) & NOT_FOR_ESTIMATORS
+
+
 def test_the_package_says_that_it_is_typed():
     assert (files("skprivbn") / "py.typed").is_file()
 

@@ -1,5 +1,7 @@
 """A Bayesian network over discrete and continuous variables: conditional Gaussian."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,5 +1,7 @@
 """Spread rows or columns over parties, for simulations."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Rows and time series from random structural equation models, and random graphs."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
 
 import numpy as np

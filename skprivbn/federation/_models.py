@@ -3,6 +3,8 @@
 A fitted model travels as what an estimator has learnt, and its name.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -4,6 +4,8 @@ A party whose sums run over rows takes them block by block with :func:`row_block
 :func:`sum_over_rows`. An array that is in memory is one block.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import add

@@ -19,6 +19,8 @@ a program yields          the other parties do                  it gets
 ========================  ====================================  =======================
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 import textwrap
@@ -215,7 +217,7 @@ class Sum:
 
     vector: Any
     what: str
-    weights: "RowWeights | CountsAt | Weighing | Callable[[], RowWeights]"
+    weights: RowWeights | CountsAt | Weighing | Callable[[], RowWeights]
     new_keys: bool = False
 
 

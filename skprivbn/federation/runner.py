@@ -6,6 +6,8 @@ verifies totals, seals what peers say to each other, looks at how many rows a su
 about, and turns every exception into a public code.
 """
 
+from __future__ import annotations
+
 import hashlib
 import logging
 import traceback

@@ -1,5 +1,7 @@
 """Undirected graphical models learnt from differentially private tables."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial

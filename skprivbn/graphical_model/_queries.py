@@ -1,5 +1,7 @@
 """What a fitted field answers: scores, missing entries, marginals, synthetic rows."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module

@@ -1,5 +1,7 @@
 """A Markov random field over variables with finitely many states."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -333,7 +335,7 @@ class MarkovRandomField:
         engine, _, tape = self._forward
         return self.decode(engine.sample(tape, n_samples, rng, method == "rounded"))
 
-    def kl_divergence(self, other: "MarkovRandomField") -> float:
+    def kl_divergence(self, other: MarkovRandomField) -> float:
         """Return the Kullback-Leibler divergence from this field to another, in nats.
 
         Exact, for fields with any cliques over the same nodes and states, which are

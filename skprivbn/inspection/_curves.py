@@ -1,5 +1,7 @@
 """Curves: what privacy costs, and how a fit converged."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self

@@ -1,5 +1,7 @@
 """A picture of a network: whose nodes, which edges, right or wrong."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self

@@ -1,5 +1,7 @@
 """Pictures of fitted models: mixtures, random effects, residuals."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self

@@ -1,5 +1,7 @@
 """What classifier and regressor have in common: the fit over parties."""
 
+from __future__ import annotations
+
 import re
 from inspect import cleandoc
 from numbers import Integral, Real

@@ -1,5 +1,7 @@
 """Mixed models of classes, and of numbers, counts and proportions."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import xlogy

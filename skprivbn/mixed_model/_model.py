@@ -1,5 +1,7 @@
 """What a fitted mixed model keeps and answers, whatever its target is."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """What can be done with a fitted mixture."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

@@ -1,5 +1,7 @@
 """A Gaussian mixture fitted to rows that several parties hold."""
 
+from __future__ import annotations
+
 import math
 from contextlib import ExitStack
 from dataclasses import replace

@@ -10,7 +10,13 @@ from scipy.sparse import issparse
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import HostPolicy, InProcessFederation, Program, Terms
+from skprivbn.federation import (
+    HostPolicy,
+    InProcessFederation,
+    LedgerTable,
+    Program,
+    Terms,
+)
 from skprivbn.federation._remote import RemoteData
 from skprivbn.utils._validation import is_missing
 
@@ -44,6 +50,23 @@ class LocalPartition:
     def n_rows(self) -> dict[str, int]:
         """Return the number of rows of each party, by name."""
         return {name: len(block["X"]) for name, block in self._blocks.items()}
+
+    def _repr_html_(self):
+        rows = [
+            (
+                name,
+                n_rows,
+                self._blocks[name]["X"].shape[1],
+                ", ".join(self._held(name)),
+            )
+            for name, n_rows in self.n_rows().items()
+        ]
+        names = ["party", "rows", "columns", "names"]
+        return LedgerTable(names, rows)._repr_html_()
+
+    def _held(self, name):
+        """Return the names of the columns that a party holds."""
+        raise NotImplementedError
 
     def federate(
         self,

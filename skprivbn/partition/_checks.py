@@ -1,5 +1,7 @@
 """Arguments of ``fit`` as rows of parties, or what is wrong with them."""
 
+from __future__ import annotations
+
 from copy import copy
 from functools import partial
 from typing import Any

@@ -1,5 +1,7 @@
 """Rows that different parties hold."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -220,7 +222,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         function: Callable,
         feature_names: Sequence[str] | None = None,
         **further: Any,
-    ) -> "HorizontalPartition":
+    ) -> HorizontalPartition:
         """Apply a function to the rows of each party, where they are.
 
         Parameters
@@ -286,7 +288,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             return None
         return [self.names[code] for code in pairs[1, pairs[0] == alternate[0]]]
 
-    def reorder(self, feature_names: Sequence[str]) -> "HorizontalPartition":
+    def reorder(self, feature_names: Sequence[str]) -> HorizontalPartition:
         """Return the same rows with their features in another order.
 
         Parameters
@@ -302,7 +304,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             find_columns(self.feature_names or [], feature_names, "the partition")
         )
 
-    def choose(self, places: Sequence[int], **further: Any) -> "HorizontalPartition":
+    def choose(self, places: Sequence[int], **further: Any) -> HorizontalPartition:
         """Return the same rows with some of their features.
 
         Parameters
@@ -333,7 +335,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
                 self._dtypes[holder] = of
         return self
 
-    def beside(self, aligned: dict[str, str]) -> "HorizontalPartition":
+    def beside(self, aligned: dict[str, str]) -> HorizontalPartition:
         """Return the same rows with some columns beside them, which leave X.
 
         Parameters
@@ -383,6 +385,9 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         for name, block in self._blocks.items():
             if not isinstance(block["X"], RowSource):
                 check_described(block["X"], names, states, name)
+
+    def _held(self, name):
+        return self.feature_names or ()
 
     def __repr__(self):
         sizes = ", ".join(

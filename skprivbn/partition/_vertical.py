@@ -1,5 +1,7 @@
 """Columns that different parties hold."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Self
@@ -198,7 +200,7 @@ class VerticalPartition(LocalPartition):
             self.columns[name] = [held[i] for i in by_place]
             self._blocks[name]["X"] = self._blocks[name]["X"][:, by_place]
 
-    def reorder(self, feature_names: Sequence[str]) -> "VerticalPartition":
+    def reorder(self, feature_names: Sequence[str]) -> VerticalPartition:
         """Return the same columns in another order.
 
         Parameters
@@ -251,6 +253,9 @@ class VerticalPartition(LocalPartition):
     def n_features(self) -> int:
         """Number of columns of all parties together."""
         return len(self.feature_names)
+
+    def _held(self, name):
+        return self.columns[name]
 
     def __repr__(self):
         sizes, n_rows = count_columns(self.columns), max(self.n_rows().values())

@@ -1,5 +1,7 @@
 """What the federated transformers share."""
 
+from __future__ import annotations
+
 from numbers import Integral
 from typing import Any, ClassVar
 

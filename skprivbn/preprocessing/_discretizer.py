@@ -1,5 +1,7 @@
 """Cut numeric features of several parties into the same bins."""
 
+from __future__ import annotations
+
 from numbers import Integral
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Standardise and project rows of several parties: what follows from moments."""
 
+from __future__ import annotations
+
 from numbers import Integral
 from typing import Any, Self
 

@@ -1,5 +1,7 @@
 """Does a mechanism keep its promise? An attack that can only prove it wrong."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Callable

@@ -49,6 +49,13 @@ class PrivacyCost(_Cost):
         unit = "" if self.unit in (None, "rows") else f", unit={self.unit!r}"
         return f"PrivacyCost(epsilon={self.epsilon}, delta={self.delta}{unit})"
 
+    def _repr_html_(self):
+        # an accountant's word: "hides" rows, individuals or values
+        cells = [self.unit or "", f"{self.epsilon:g}", f"{self.delta:g}"]
+        head = "".join(f"<th>{name}</th>" for name in ("hides", "epsilon", "delta"))
+        body = "".join(f"<td>{cell}</td>" for cell in cells)
+        return f"<table><tr>{head}</tr><tr>{body}</tr></table>"
+
 
 @dataclass(frozen=True)
 class Spend:

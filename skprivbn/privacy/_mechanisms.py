@@ -5,6 +5,8 @@ integers and the noise is drawn exactly, from the operating system's randomness.
 is no seed.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Scores on private rows, released with noise: fixed point, clipped, counted."""
 
+from __future__ import annotations
+
 import inspect
 import math
 import warnings

@@ -1,5 +1,7 @@
 """Choosing parameters by private scores."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,5 +1,7 @@
 """What estimators do with the network they have learnt, and what they warn of."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from inspect import signature
 from numbers import Integral

@@ -5,6 +5,8 @@ its kernels, and so the order of additions, by the number of rows. Where noise h
 row, all others must have the same bits with it and without it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import cache, wraps
 from math import isqrt

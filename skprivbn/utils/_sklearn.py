@@ -9,6 +9,7 @@ import warnings
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial, wraps
 from inspect import signature
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from sklearn.base import _fit_context as _sklearn_fit_context
@@ -74,6 +75,8 @@ _MEANT = {
     "weights": ("sample_weight",),
 }
 _VERSION_KEY = "_skprivbn_version"
+#: pages of classes, in a checkout
+_BUILT = Path(__file__).parents[2] / "doc/_build/html/api/generated"
 
 
 #: our functions call no estimator whose parameters would need a check of their own
@@ -187,10 +190,17 @@ def settings_of(group, names):
 
 
 class SavedVersionMixin:
-    """Puts the version into pickles, and warns if another release reads them.
+    """Puts the version into pickles, and links reprs to the guide that was built.
 
-    Releases that differ in their last number store fitted attributes in the same way.
+    Releases that differ in their last number store fitted attributes in the same way;
+    reading those of another one warns.
     """
+
+    def _get_doc_link(self) -> str:
+        """Return the address of the class's page; "" unless ``make doc`` has run."""
+        name = type(self).__name__
+        pages = _BUILT.glob(f"skprivbn.*.{name}.html")
+        return next((page.as_uri() for page in pages), "")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), _VERSION_KEY: __version__}  # type: ignore[dict-item]

@@ -172,3 +172,13 @@ def test_under_noise_nobody_is_told_that_rows_are_the_same(recwarn):
     scaler = FederatedStandardScaler(epsilon=5.0, bounds=(-5, 5))
     scaler.fit(np.concatenate([rows] * 3), party=np.repeat(["a", "b", "c"], 200))
     assert not [w for w in recwarn if "same rows" in str(w.message)]
+
+
+def test_a_notebook_shows_who_holds_what():
+    import pandas as pd
+
+    frame = pd.DataFrame({"<age>": [1.0, 2.0], "sex": ["f", "m"]})
+    page = HorizontalPartition({"north": frame, "south": frame[:1]})._repr_html_()
+    assert page.count("<tr>") == 3
+    assert "&lt;age&gt;, sex" in page
+    assert ">north<" in page

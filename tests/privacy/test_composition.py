@@ -133,3 +133,8 @@ def test_sequences_that_nothing_shortens():
     assert composed_cost([PrivacyCost(math.inf)], 1e-6).epsilon == math.inf
     mixed = [PrivacyCost(0.5, 1e-7), PrivacyCost(0.25)]
     assert 0.7 < composed_cost(mixed, 1e-6).epsilon <= 0.75
+
+
+def test_a_notebook_shows_a_cost_as_a_table():
+    page = PrivacyCost(0.5, 1e-6, "individuals")._repr_html_()
+    assert "<td>individuals</td><td>0.5</td><td>1e-06</td>" in page

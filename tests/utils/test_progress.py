@@ -1,10 +1,13 @@
+import io
+import sys
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
-from skprivbn.utils import tell_progress
+from skprivbn.utils import _progress, tell_progress
 from skprivbn.utils._sklearn import _fit_context
 
 
@@ -83,3 +86,39 @@ def test_conversations_of_column_holders_are_counted_in_turns(learner, capsys):
     *turns, last = capsys.readouterr().out.splitlines()
     assert turns[0].startswith(f"[{learner.__name__}] turn 1, ")
     assert last.startswith(f"[{learner.__name__}] {len(turns)} turns, ")
+
+
+class Screen(io.StringIO):
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+@pytest.mark.parametrize(
+    "is_terminal, wait, verbose, shows",
+    [
+        (True, 0, 0, True),
+        (False, 0, 0, False),
+        (True, 60, 0, False),
+        (True, 0, 1, False),
+    ],
+)
+def test_long_fits_show_a_bar_to_people(monkeypatch, is_terminal, wait, verbose, shows):
+    pytest.importorskip("tqdm")
+    screen = Screen(is_terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(_progress, "SECONDS_BEFORE_BAR", wait)
+    Counter(40, verbose=verbose).fit("rows")
+    assert ("Counter: round" in screen.getvalue()) == shows
+    assert ("/100" in screen.getvalue()) == shows
+
+
+def test_a_failed_fit_leaves_no_bar(monkeypatch):
+    tqdm = pytest.importorskip("tqdm").tqdm
+    monkeypatch.setattr(sys, "stderr", Screen(True))
+    with pytest.raises(ValueError, match="lost"):
+        Counter(2).fit("fails")
+    assert not list(getattr(tqdm, "_instances", ()))

@@ -9,6 +9,7 @@ from sklearn import exceptions
 from sklearn.base import clone
 
 from skprivbn.exceptions import InconsistentVersionWarning
+from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.utils import _sklearn
 from tests.estimators import public_estimators
@@ -68,3 +69,12 @@ def test_the_version_does_not_stay_on_the_estimator():
 
 def test_scikit_learn_s_filter_serves():
     assert issubclass(InconsistentVersionWarning, exceptions.InconsistentVersionWarning)
+
+
+def test_a_repr_links_to_the_page_that_make_doc_has_built(tmp_path, monkeypatch):
+    model = PPEMGaussianMixture()
+    monkeypatch.setattr(_sklearn, "_BUILT", tmp_path)
+    assert model._get_doc_link() == ""
+    page = tmp_path / "skprivbn.mixture.PPEMGaussianMixture.html"
+    page.touch()
+    assert page.as_uri() in model._repr_html_()

@@ -15,11 +15,13 @@ from math import isqrt
 import gmpy2
 import numpy as np
 from joblib import Parallel, delayed
-from phe import paillier
 
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._counts import label_tables
 from skprivbn.exceptions import ProtocolError
+from skprivbn.utils import LazyModule
+
+paillier = LazyModule("phe.paillier")
 
 #: bits by which masks exceed what they hide, for all fields of a session together
 STATISTICAL_BITS = 40

@@ -1,5 +1,7 @@
 """DYNOTEARS by consensus ADMM over holders of time series."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
 from typing import Any, Self
 

@@ -1,5 +1,7 @@
 """NOTEARS by consensus ADMM over parties."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from numbers import Integral, Real
 

@@ -1,5 +1,7 @@
 """One Bayesian network from columns that different sites hold."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real

@@ -1,5 +1,7 @@
 """NOTEARS and GOLEM: continuous structure learning from pooled rows and moments."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
 from typing import Self
 

@@ -1,5 +1,7 @@
 """K2 on pooled data: the reference for the private learner."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Self
 

@@ -1,5 +1,7 @@
 """K2 on columns that different parties hold and do not show."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
