@@ -186,13 +186,14 @@ def test_rows_at_processes_of_their_own(script, tmp_path, hospitals):
 
 @quiet
 def test_columns(tmp_path, companies):
-    here = columns_script(VerticalPartition(companies, keys="customer_id"))
+    open_ = {"max_records": 5000, "reveal_membership": True}
+    here = columns_script(VerticalPartition(companies, keys="customer_id", **open_))
     kinds = {
         name: {"customer_id": '"key"'} | dict.fromkeys(held, '["0", "1"]')
         for name, held in OWN.items()
     }
     sites = open_sites(tmp_path, "customers", companies, kinds)
-    assert_same(columns_script(sites.columns(key="customer_id")), here)
+    assert_same(columns_script(sites.columns(key="customer_id", **open_)), here)
 
 
 @quiet

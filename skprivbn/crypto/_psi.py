@@ -165,7 +165,7 @@ def _check_aligned(talk, texts):
             raise ProtocolError("a peer has aligned other keys, or in another order")
 
 
-def align_records(talk, keys, check_sizes=None):
+def align_records(talk, keys, check_sizes=None, n_padded=None):
     """One party's side: find the own records that all parties have.
 
     With more than two parties each also learns, of the others' pairs, which hidden
@@ -179,6 +179,9 @@ def align_records(talk, keys, check_sizes=None):
     check_sizes : callable, default=None
         Called with everybody's number of keys, by name, before the first point is
         sent; raises if the party had better not take part.
+    n_padded : int, default=None
+        Every list is filled up to this number with points of no key, and a longer one
+        is refused. None shows how many keys a party has.
 
     Returns
     -------
@@ -188,23 +191,28 @@ def align_records(talk, keys, check_sizes=None):
     texts = [normalise_key(key) for key in np.asarray(keys).tolist()]
     if len(set(texts)) != len(texts):
         raise ValueError("keys must be distinct: a record would be counted twice")
-    if len(texts) > MAX_KEYS:
-        raise ValueError(f"more than {MAX_KEYS} keys")
+    most = MAX_KEYS if n_padded is None else min(n_padded, MAX_KEYS)
+    if len(texts) > most:
+        raise ValueError(f"more than {most} keys")
+    n_own = len(texts) if n_padded is None else most
+    # what fills the list is text that no key can be, and that nobody else has
+    listed = texts + [f" {os.urandom(32).hex()}" for _ in range(n_own - len(texts))]
     # shuffled, so that peers do not learn where common records are in the own file
-    order = np.argsort(random_words(len(texts)))
+    order = np.argsort(random_words(n_own))
     secret = os.urandom(32)
-    n_keys = {talk.name: len(texts)}
+    n_keys = {talk.name: n_own}
     for peer in talk.peers:
-        talk.send(peer, len(texts))
+        talk.send(peer, n_own)
     for peer in talk.peers:
         n_keys[peer] = yield from talk.receive(peer)
-        if type(n_keys[peer]) is not int or not 0 <= n_keys[peer] <= MAX_KEYS:
+        fits = type(n_keys[peer]) is int and 0 <= n_keys[peer] <= most
+        if not fits or (n_padded is not None and n_keys[peer] != most):
             raise ProtocolError("a peer's list of keys has the wrong length")
     if check_sizes is not None:
         check_sizes(n_keys)
 
     def own(part):
-        return [_hash_to_point(talk.session, texts[i]) for i in order[part]]
+        return [_hash_to_point(talk.session, listed[i]) for i in order[part]]
 
     sides = {
         str(position): partial(

@@ -28,6 +28,7 @@ KINDS = {
     "share": "additive shares that look random alone",
     "noisy release": "values with differentially private noise",
     "plaintext aggregate": "sums over rows, in the clear",
+    "membership": "which of its own records the others have",
     "raw rows": "rows of data, in the clear",
 }
 

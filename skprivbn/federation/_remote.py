@@ -387,15 +387,18 @@ class RemoteResults:
         return f"RemoteResults({self.file!r} at {', '.join(self.names)})"
 
 
-def find_owners(columns, advice):
+#: what to do about a column that two parties hold
+OVERLAP = "choose one owner, owner={'age': 'clinic'} says whose copy counts"
+
+
+def find_owners(columns, advice=OVERLAP):
     """Return the party that holds each column; none may have two.
 
     Parameters
     ----------
     columns : dict of str to list of str
         Of each party.
-    advice : str
-        What to do about a column that two parties hold.
+    advice : str, default=OVERLAP
 
     Returns
     -------
@@ -411,6 +414,33 @@ def find_owners(columns, advice):
                 )
             owners[column] = name
     return owners
+
+
+def keep_owned(columns, owner):
+    """Leave every column to the party whose copy counts.
+
+    Parameters
+    ----------
+    columns : dict of str to list of str
+        Of each party; some may be held by several.
+    owner : dict of str to str or None
+        The party whose copy counts, of columns that several hold.
+
+    Returns
+    -------
+    columns : dict of str to list of str
+    """
+    for column, name in (owner or {}).items():
+        if column not in columns.get(name, ()):
+            raise PartitionError(f"owner: {name!r} does not hold column {column!r}")
+    kept = {
+        name: [column for column in held if (owner or {}).get(column, name) == name]
+        for name, held in columns.items()
+    }
+    empty = [name for name, held in kept.items() if not held]
+    if owner and empty:
+        raise PartitionError(f"owner leaves no column to {empty}: leave them out")
+    return kept
 
 
 def count_columns(columns):
@@ -439,6 +469,8 @@ class RemoteColumns(RemoteData):
     key : str, default=None
         Column with the keys of the records, at every site. Without, records are
         aligned by order.
+    max_records, reveal_membership : int or None and bool
+        With `key`, as of ``VerticalPartition``.
 
     Attributes
     ----------
@@ -464,11 +496,15 @@ class RemoteColumns(RemoteData):
         columns: dict[str, list[str]],
         schema: dict[str, str | list[str]],
         key: str | None = None,
+        *,
+        max_records: int | None = None,
+        reveal_membership: bool = False,
     ) -> None:
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(columns), dict(schema)
+        self.max_records, self.reveal_membership = max_records, reveal_membership
         self.columns, self.key, self.has_keys = columns, key, key is not None
-        self.owners = find_owners(columns, "choose one with columns=")
+        self.owners = find_owners(columns)
         self.feature_names = list(self.owners)
         self.as_float, self.finite = False, True
 
@@ -488,9 +524,8 @@ class RemoteColumns(RemoteData):
             name: [column for column in feature_names if column in mine]
             for name, mine in self.columns.items()
         }
-        columns = RemoteColumns(
-            self._connection, self.dataset, held, self.schema, self.key
-        )
+        columns = copy(self)
+        columns.columns = held
         columns.feature_names = list(feature_names)
         return columns
 

@@ -27,6 +27,7 @@ from skprivbn.programs._columns import (
     describe_shares,
     find_records,
     hang_up,
+    note_alignment,
     note_values_only,
     own_columns,
     own_table,
@@ -46,7 +47,7 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
 
     Parameters
     ----------
-    owners, has_keys :
+    owners, has_keys, max_records :
         As of ``ColumnsTerms``.
     **tables
         As of ``TablesTerms``; every record counts once, and nothing is missing.
@@ -181,7 +182,6 @@ def declare(federation, noise, what, n_calls):
     ledger, who = federation.ledger, "all parties and the coordinator"
     declare_noise(ledger, noise, what, "values", who)
     ledger.learns(who, "number of records", "public")
-    if federation.terms.has_keys:
-        ledger.learns("all parties", "which records all of them have", "public")
+    note_alignment(ledger, federation.terms)
     describe_shares(ledger, OTBackend(), n_calls)
     note_values_only(ledger)

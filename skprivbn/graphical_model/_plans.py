@@ -35,6 +35,7 @@ from skprivbn.partition import RemoteColumns, VerticalPartition
 from skprivbn.privacy import PrivacyCost, distribute
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import charge, charge_exact, delta_of
+from skprivbn.programs._columns import column_terms
 from skprivbn.utils import warn_leak
 
 
@@ -342,8 +343,7 @@ def ask_holders(learner, search, partition, states, noise, rho, several):
         "workload_weights": list(workload.values()),
     }
     if holds_columns(partition):
-        owners = [partition.owners[node] for node in nodes]
-        terms = ColumnTablesTerms(owners, partition.has_keys, **fields)
+        terms = ColumnTablesTerms(**column_terms(partition, nodes), **fields)
         with partition.federate(column_tables, terms) as federation:
             found = federation.run()
         declare(federation, noise, search.what, found["n_calls"])

@@ -24,6 +24,7 @@ KINDS = {
     "share": ("shares", "#009E73"),
     "noisy release": ("noisy", "#c98500"),
     "plaintext aggregate": ("readable sums", "#D55E00"),
+    "membership": ("who is shared", "#D5004B"),
     "raw rows": ("readable rows", "#D5004B"),
 }
 

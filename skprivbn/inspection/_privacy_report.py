@@ -33,7 +33,6 @@ from skprivbn.inspection._report_words import (
 
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
 #: what the ledger notes where keys of records were compared
-SHARED_RECORDS = "which records all of them have"
 #: names of parties, and tables with an expected error, that are listed
 MAX_NAMES, MAX_ERRORS = 30, 6
 
@@ -282,10 +281,10 @@ class _Report:
             return "good", "No. No rows were used."
         if readers := self.readers("raw rows"):
             return "bad", "Yes: rows of data were read by ", readers, "."
-        if any(fact.what == SHARED_RECORDS for fact in self.facts):
+        if self.readers("membership"):
             return (
-                "note",
-                "Yes, of shared people only: each party learnt which of its records "
+                "bad",
+                "Yes, of shared people: each party learnt which of its records "
                 "all parties have. Nobody learnt of records that it does not hold.",
             )
         if any(fact.what.startswith("number of records") for fact in self.facts):
@@ -345,7 +344,8 @@ class _Report:
                 # Parties send their own figures; what a party heard, its peers told.
                 single = fact.source in ("each party", *self.parties)
                 single = single or fact.who in self.parties
-                key = kind if kind in ("raw rows", "noisy release") else "public"
+                apart = "raw rows", "membership", "noisy release"
+                key = kind if kind in apart else "public"
                 if kind == "plaintext aggregate":
                     key = "of one party" if single else kind
                 told.setdefault(key, {})[fact.what] = fact
@@ -353,6 +353,7 @@ class _Report:
             return "good", nothing
         heads = {
             "raw rows": ("bad", "Rows of data: "),
+            "membership": ("bad", "Who is known to others, too: "),
             "of one party": ("bad", "Exact figures of single parties: "),
             "plaintext aggregate": ("note", "Exact totals over all parties: "),
             "noisy release": (strength_of(self.cost.epsilon)[0], "With noise: ")

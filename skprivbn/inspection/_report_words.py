@@ -6,6 +6,7 @@ import re
 #: revealing first
 KIND_WORDS = {
     "raw rows": ("rows of data, readable", "bad"),
+    "membership": ("which own records others have", "bad"),
     "plaintext aggregate": ("exact totals, readable", "bad"),
     "noisy release": ("values with random noise, readable", "note"),
     "public": ("settings and results", ""),
@@ -15,7 +16,7 @@ KIND_WORDS = {
     "sealed": ("sealed messages, unreadable in between", "good"),
 }
 #: exact values of rows
-EXACT = ("raw rows", "plaintext aggregate")
+EXACT = ("raw rows", "membership", "plaintext aggregate")
 READABLE = (*EXACT, "noisy release", "public")
 
 #: how notes of a topic are labelled in the section on protection

@@ -12,7 +12,13 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._remote import RemoteColumns, count_columns, find_owners
+from skprivbn.federation._remote import (
+    OVERLAP,
+    RemoteColumns,
+    count_columns,
+    find_owners,
+    keep_owned,
+)
 from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
@@ -26,7 +32,7 @@ from skprivbn.partition._base import (
 )
 from skprivbn.partition._checks import check_features
 from skprivbn.partition._horizontal import ONE_PARTY
-from skprivbn.utils import column_names
+from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import StrOptions, _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
@@ -59,6 +65,16 @@ class VerticalPartition(LocalPartition):
     order : sequence of str, default=None
         All column names, in the order in which the estimator shall see them; the
         parties' columns one after the other if None.
+    owner : dict of str to str, default=None
+        Of columns that several parties hold, the party whose copy counts; the other
+        copies are not used.
+    max_records : int, default=None
+        With `keys`: most records of a party. Longer lists of keys are refused, shorter
+        ones filled up, so that nobody learns how many a party has. Without, all learn
+        these numbers.
+    reveal_membership : bool, default=False
+        With `keys`: every party learns which of its records all others have, too. True
+        says that this is wanted; otherwise every fit warns.
 
     Attributes
     ----------
@@ -82,6 +98,10 @@ class VerticalPartition(LocalPartition):
         columns: Mapping[str, Sequence[str]] | None = None,
         keys: str | Mapping[str, ArrayLike] | None = None,
         order: Sequence[str] | None = None,
+        *,
+        owner: Mapping[str, str] | None = None,
+        max_records: int | None = None,
+        reveal_membership: bool = False,
     ) -> None:
         check_is_mapping(blocks, "blocks", "columns")
         if not blocks:
@@ -94,12 +114,12 @@ class VerticalPartition(LocalPartition):
                     f"{list(blocks)}"
                 )
         self.names = check_roster(blocks)
+        self.max_records, self.reveal_membership = max_records, reveal_membership
         refuse_paths(blocks)
         if isinstance(keys, str):
             blocks, keys = _take_keys(blocks, keys)
         self._blocks, self.columns = {}, {}
-        #: labels that the columns of dataframes declare, by name
-        self.categories: dict[str, list] = {}
+        declared = {}
         for name, block in blocks.items():
             given = columns[name] if columns else column_labels(block)
             values = check_array(keep_types(block), dtype=None, ensure_all_finite=False)
@@ -112,13 +132,18 @@ class VerticalPartition(LocalPartition):
                 )
             self._blocks[name] = {"X": values}
             self.columns[name] = [str(column) for column in given]
-            self._declare(zip(self.columns[name], declared_categories(block)))
-        advice = "choose one owner, or say keys= if it has the keys of records"
+            declared[name] = dict(zip(self.columns[name], declared_categories(block)))
+        held, self.columns = self.columns, keep_owned(self.columns, owner)
+        advice = f"{OVERLAP}, or say keys= if it has the keys of records"
         self.owners = find_owners(self.columns, advice)
-        self.feature_names = list(self.owners) if order is None else list(order)
-        if sorted(self.feature_names) != sorted(self.owners):
-            raise PartitionError("order does not list every column exactly once")
-        self._sort_columns()
+        #: labels that the columns of dataframes declare, by name
+        self.categories: dict[str, list] = {}
+        for name, kept in self.columns.items():
+            if len(kept) < len(held[name]):
+                places = [held[name].index(column) for column in kept]
+                self._blocks[name]["X"] = self._blocks[name]["X"][:, places]
+            self._declare((column, declared[name].get(column)) for column in kept)
+        self._order(self.owners if order is None else order)
         self._attach_keys(keys)
 
     @classmethod
@@ -192,8 +217,11 @@ class VerticalPartition(LocalPartition):
         """Keep the labels of columns that declare them."""
         self.categories |= {name: labels for name, labels in pairs if labels}
 
-    def _sort_columns(self):
+    def _order(self, feature_names):
         """Bring each party's columns into the order in which estimators see them."""
+        self.feature_names = list(feature_names)
+        if sorted(self.feature_names) != sorted(self.owners):
+            raise PartitionError("order does not list every column exactly once")
         place = {column: i for i, column in enumerate(self.feature_names)}
         for name, held in self.columns.items():
             by_place = sorted(range(len(held)), key=lambda i: place[held[i]])
@@ -212,12 +240,10 @@ class VerticalPartition(LocalPartition):
         -------
         partition : VerticalPartition
         """
-        blocks = {name: block["X"] for name, block in self._blocks.items()}
-        keys = None
-        if self.has_keys:
-            keys = {name: block["keys"] for name, block in self._blocks.items()}
-        partition = VerticalPartition(blocks, self.columns, keys, feature_names)
-        partition.categories = self.categories
+        partition = copy(self)
+        partition._blocks = {name: dict(b) for name, b in self._blocks.items()}
+        partition.columns = dict(self.columns)
+        partition._order(feature_names)
         return partition
 
     def _attach_keys(self, keys):
@@ -232,6 +258,13 @@ class VerticalPartition(LocalPartition):
                     raise PartitionError(
                         f"keys of party {name!r} has some more than once: a key stands "
                         "for one record"
+                    )
+                if self.max_records is not None and self.max_records < len(
+                    block["keys"]
+                ):
+                    raise PartitionError(
+                        f"party {name!r} has more than max_records="
+                        f"{self.max_records} keys"
                     )
         counts = {
             name: {len(values) for values in block.values()}
@@ -318,6 +351,11 @@ def check_vertical(
             )
         _compare_parties(parties, X)
         X = check_features(estimator, X, reset)
+        if X.has_keys and not X.reveal_membership:
+            warn_leak(
+                "keys= tells every party which of its records all others have, too; if "
+                "this is wanted, say so with reveal_membership=True"
+            )
         finite = checks.get("ensure_all_finite", True)
         if isinstance(X, VerticalPartition):
             return _check_blocks(X, dtype, finite)

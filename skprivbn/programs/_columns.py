@@ -48,10 +48,13 @@ class ColumnsTerms(Terms):
         The party that holds each column.
     has_keys : bool
         Whether records are aligned by keys.
+    max_records : int or None
+        To this number of keys all lists are filled up; None shows their lengths.
     """
 
     owners: list[str]
     has_keys: bool
+    max_records: int | None
 
     @property
     def protects(self) -> str:
@@ -61,6 +64,28 @@ class ColumnsTerms(Terms):
     def joins_columns(self) -> bool:
         """Tell that parties hold different columns."""
         return True
+
+
+def column_terms(partition: Any, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return who holds which column, and how records are aligned, for terms.
+
+    Parameters
+    ----------
+    partition : VerticalPartition or RemoteColumns
+    names : sequence of str, default=None
+        Columns, in their order; all of them if None.
+
+    Returns
+    -------
+    fields : dict
+        Of :class:`ColumnsTerms`.
+    """
+    names = partition.feature_names if names is None else names
+    return {
+        "owners": [partition.owners[name] for name in names],
+        "has_keys": partition.has_keys,
+        "max_records": partition.max_records,
+    }
 
 
 @dataclass(frozen=True)
@@ -152,11 +177,13 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
         if min(n_keys.values()) < max(1, me.min_rows):
             raise PartyRefusal("too-few-rows")
 
+    # where the others cannot see it, every party looks at its own list
+    check_sizes({me.name: len(me.block["keys"])})
     with refusing("invalid-data", ValueError):
         records = yield from converse(
-            align_records(talk, me.block["keys"], check_sizes),
+            align_records(talk, me.block["keys"], check_sizes, me.terms.max_records),
             "which of its records the others have, and how many",
-            "public",
+            "membership",
         )
     check_sizes({me.name: len(records)})
     return records
@@ -321,6 +348,21 @@ def describe_shares(ledger, backend, n_calls):
     )
 
 
+def note_alignment(ledger, terms):
+    """Say in the ledger what comparing keys tells, if it was done.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    terms : ColumnsTerms
+    """
+    if terms.has_keys:
+        what = "which records all of them have"
+        ledger.learns("all parties", what, "membership")
+        if terms.max_records is None:
+            ledger.learns("all parties", "number of keys of each of them", "public")
+
+
 def note_values_only(ledger):
     """Say in the ledger whom noise hides where the number of records is public."""
     ledger.note(
@@ -414,13 +456,14 @@ def add_column_scores(estimator, X, sample_weight, program):
     partition = check_vertical(estimator, X, reset=False)
     nodes = list(estimator.network_.nodes)
     warn_of_score(estimator)
-    owners = [partition.owners[node] for node in nodes]
-    terms = ScoreTerms(owners, partition.has_keys, describe_model(estimator))
+    model = describe_model(estimator)
+    terms = ScoreTerms(**column_terms(partition, nodes), model=model)
     with partition.federate(program, terms) as federation:
         found = federation.run()
     n_records = same_number_of_records(found["numbers"])
     who = "all parties and the coordinator"
     federation.ledger.learns(who, "the log-likelihood of all records")
+    note_alignment(federation.ledger, terms)
     federation.ledger.note(SCORED_MODEL)
     estimator.ledger_.append(federation.ledger)
     return found["total"], n_records

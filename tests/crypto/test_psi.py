@@ -13,16 +13,19 @@ from skprivbn.exceptions import ProtocolError
 from tests.crypto.shares._sides import messages_of
 
 
-def side(name, names, session, keys, check_sizes=None):
+def side(name, names, session, keys, check_sizes=None, n_padded=None):
     talk = Conversation(name, names, session)
-    records = yield from align_records(talk, keys, check_sizes)
+    records = yield from align_records(talk, keys, check_sizes, n_padded)
     yield from talk.finish()
     return records
 
 
-def align(lists, said=None):
+def align(lists, said=None, n_padded=None):
     names, session = [f"p{i}" for i in range(len(lists))], os.urandom(16)
-    sides = {name: side(name, names, session, keys) for name, keys in zip(names, lists)}
+    sides = {
+        name: side(name, names, session, keys, n_padded=n_padded)
+        for name, keys in zip(names, lists)
+    }
 
     def note(sender, receiver, payload):
         if said is not None:
@@ -88,10 +91,44 @@ def test_a_peer_cannot_search_a_dictionary():
     }
 
 
-def told_by_a(n_keys, points):
+def lengths(said):
+    return [(s, r, len(m) if isinstance(m, bytes) else m) for s, r, m in said]
+
+
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_padded_lists_hide_how_many_keys_there_are(n_parties):
+    few = [list(range(5 + i)) for i in range(n_parties)]
+    many = [list(range(20 - i)) for i in range(n_parties)]
+    seen = []
+    for lists in (few, many):
+        said = []
+        aligned = align(lists, said, n_padded=20)
+        assert all(keys == aligned[0] for keys in aligned)
+        assert sorted(map(int, aligned[0])) == list(range(min(map(len, lists))))
+        seen.append(lengths(said))
+    assert seen[0] == seen[1]
+    # the twin: without, lengths tell
+    plain = [[], []]
+    for lists, said in zip((few, many), plain):
+        align(lists, said)
+    assert lengths(plain[0]) != lengths(plain[1])
+
+
+def test_attack_a_list_of_everybody_is_longer_than_declared():
+    here, everybody = [3, 14, 15], list(range(50))
+    with pytest.raises(ValueError, match="more than 20 keys"):
+        align([here, everybody], n_padded=20)
+    for n_keys in (50, 19):
+        with pytest.raises(ProtocolError, match="wrong length"):
+            told_by_a(n_keys, b"", n_padded=20)
+    # the twin: without a declared number everybody is tried
+    assert sorted(map(int, align([here, everybody])[1])) == here
+
+
+def told_by_a(n_keys, points, n_padded=None):
     """Answer a party b with one key as if a had sent a number and points."""
     talk = Conversation("b", ("a", "b"), b"s")
-    side = align_records(talk, ["x"])
+    side = align_records(talk, ["x"], n_padded=n_padded)
     next(side)
     side.send({"a": {"messages": [n_keys], "messages/0": [points]}})
 

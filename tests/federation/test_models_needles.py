@@ -177,7 +177,9 @@ def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
     keys = {"clinic": [f"k{i}" for i in range(20)], "lab": [f"k{i}" for i in range(3)]}
     keys["lab"] += [f"made up {i}" for i in range(17)]
     partition = VerticalPartition(
-        {name: values[:, None] for name, values in columns.items()}, keys=keys
+        {name: values[:, None] for name, values in columns.items()},
+        keys=keys,
+        reveal_membership=True,
     )
     terms = PrivateK2StructureLearner()._terms(partition)
     session = partition.federate(private_k2, terms, min_rows=min_rows)

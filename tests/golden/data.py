@@ -80,7 +80,9 @@ def sem_with_keys():
     blocks = {"left": frame[["u", "w"]].iloc[here], "right": frame[["v", "z"]]}
     blocks["right"] = blocks["right"].iloc[there]
     keys = {"left": [f"k{i}" for i in here], "right": [f"k{i}" for i in there]}
-    partition = VerticalPartition(blocks, order=list(frame.columns), keys=keys)
+    partition = VerticalPartition(
+        blocks, order=list(frame.columns), keys=keys, reveal_membership=True
+    )
     return Data((partition,), {}, partition, shown=frame)
 
 
@@ -122,7 +124,9 @@ def discrete_columns_with_keys():
         blocks[name], keys[name] = X[mine][:, columns], [f"k{i}" for i in mine]
     names = {name: [f"x{j}" for j in columns] for name, columns in held.items()}
     order = [f"x{j}" for j in range(4)]
-    partition = VerticalPartition(blocks, names, keys=keys, order=order)
+    partition = VerticalPartition(
+        blocks, names, keys=keys, order=order, reveal_membership=True
+    )
     return Data((partition,), {}, partition, shown=X)
 
 

@@ -156,6 +156,7 @@ def terms_for(roster, **changes):
         "min_honest": None,
         "owners": owners_of(roster),
         "has_keys": False,
+        "max_records": None,
         "contribution": Contribution(),
         "missing": "error",
         "cliques": "aim",
@@ -294,6 +295,7 @@ def come_apart(monkeypatch):
         min_honest=None,
         owners=["clinic", "lab"],
         has_keys=False,
+        max_records=None,
         contribution=Contribution(),
         missing="error",
         cliques="aim",
@@ -416,6 +418,7 @@ def test_records_are_aligned_by_keys():
     partition = VerticalPartition(
         {"clinic": X[:30, :2], "lab": X[10:, 2:][::-1]},
         keys={"clinic": np.arange(30), "lab": np.arange(10, 40)[::-1]},
+        reveal_membership=True,
     )
     learner = DPCGMLearner([(0, 2)], states=SIZES).fit(partition)
     told = learner.noisy_tables_["clinic__0", "lab__0"]

@@ -18,7 +18,6 @@ from skprivbn.federation._ledger import TOPICS
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import privacy_report
 from skprivbn.inspection._html import STYLE, size, tag
-from skprivbn.inspection._privacy_report import SHARED_RECORDS
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
@@ -282,13 +281,13 @@ def test_membership_is_the_first_question(model):
 
 def test_parties_that_compare_keys_learn_whom_they_share():
     ledger = Ledger(parties=("bank", "insurer"))
-    ledger.learns("all parties", SHARED_RECORDS, "public")
+    ledger.learns("all parties", "which records all of them have", "membership")
     assert "which of its records all parties have" in answer(fitted(ledger), MEMBERSHIP)
     pd = pytest.importorskip("pandas")
     codes = pd.DataFrame({"x": [0, 1] * 3}, index=[1, 2, 3, 4, 5, 6])
     columns = {"bank": codes, "insurer": codes[::-1].rename(columns={"x": "z"})}
     keys = {name: frame.index.astype(str) for name, frame in columns.items()}
-    parts = VerticalPartition(columns, keys=keys)
+    parts = VerticalPartition(columns, keys=keys, reveal_membership=True)
     aligned = PrivateK2StructureLearner(ordering=["x", "z"]).fit(parts)
     assert "which of its records all parties have" in answer(aligned, MEMBERSHIP)
 

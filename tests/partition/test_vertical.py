@@ -108,6 +108,36 @@ def test_keys_allow_unequal_rows():
     assert partition.has_keys and partition.n_rows() == {"a": 2, "b": 1}
 
 
+def test_of_two_copies_one_counts():
+    pd = pytest.importorskip("pandas")
+    kinds = pd.Categorical(["low", "high"], categories=["low", "high"])
+    bank = pd.DataFrame({"age": [1, 2], "score": kinds})
+    clinic = pd.DataFrame({"dose": [7, 8], "age": [3, 4], "score": ["x", "y"]})
+    tables = {"bank": bank, "clinic": clinic}
+    with pytest.raises(PartitionError, match="held by 'bank' and 'clinic': .*owner="):
+        VerticalPartition(tables)
+    owner = {"age": "clinic", "score": "bank"}
+    partition = VerticalPartition(tables, owner=owner)
+    assert partition.columns == {"bank": ["score"], "clinic": ["dose", "age"]}
+    assert partition._blocks["clinic"]["X"].tolist() == [[7, 3], [8, 4]]
+    assert partition.categories == {"score": ["low", "high"]}
+    assert partition.reorder(["age", "score", "dose"]).columns["clinic"] == [
+        "age",
+        "dose",
+    ]
+    with pytest.raises(PartitionError, match="'bank' does not hold column 'dose'"):
+        VerticalPartition(tables, owner=owner | {"dose": "bank"})
+    with pytest.raises(PartitionError, match="leaves no column to ..bank"):
+        VerticalPartition(tables, owner={"age": "clinic", "score": "clinic"})
+
+
+def test_no_party_has_more_keys_than_declared():
+    blocks, keys = {"a": [[1], [2]], "b": [[1]]}, {"a": ["x", "y"], "b": ["y"]}
+    assert VerticalPartition(blocks, keys=keys, max_records=2).max_records == 2
+    with pytest.raises(PartitionError, match="'a' has more than max_records=1 keys"):
+        VerticalPartition(blocks, keys=keys, max_records=1)
+
+
 def test_keys_that_stand_for_two_records_and_paths_are_refused():
     blocks = {"a": [[1], [2]], "b": [[1]]}
     with pytest.raises(PartitionError, match="keys of party 'a' has some more than"):

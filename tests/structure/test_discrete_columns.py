@@ -91,6 +91,7 @@ def test_records_are_aligned_by_keys(learner):
         {"p0": X[:, :4], "p1": X[shuffled, 4:]},
         {"p0": NAMES[:4], "p1": NAMES[4:]},
         keys={"p0": keys, "p1": keys[shuffled]},
+        reveal_membership=True,
     )
     expected = learner.network_.log_likelihood(X[shuffled]).mean()
     assert learner.score(partition) == pytest.approx(expected, abs=8 * 2.0**-24)

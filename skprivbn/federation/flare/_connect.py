@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation._ledger import LedgerTable
-from skprivbn.federation._remote import RemoteColumns, RemoteRows
+from skprivbn.federation._remote import RemoteColumns, RemoteRows, keep_owned
 from skprivbn.federation._terms import Terms
 from skprivbn.federation.coordinator import Coordinator
 from skprivbn.federation.flare._fit import Considered, DryFit, FlareFit, write_job
@@ -248,7 +248,13 @@ class FlareFederation:
         return RemoteRows(self, self.dataset, self.sites, schema, columns)
 
     def columns(
-        self, columns: Sequence[str] | None = None, key: str | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        key: str | None = None,
+        *,
+        owner: Mapping[str, str] | None = None,
+        max_records: int | None = None,
+        reveal_membership: bool = False,
     ) -> RemoteColumns:
         """Return a handle on the columns of all sites.
 
@@ -260,6 +266,13 @@ class FlareFederation:
         key : str, default=None
             Key column of every site by which records are aligned, in private. Without,
             all sites must hold the same records in the same order.
+        owner : dict of str to str, default=None
+            Of columns that several sites hold, the site whose copy counts.
+        max_records : int, default=None
+            With `key`: most records of a site; lists of keys are filled up to it.
+        reveal_membership : bool, default=False
+            With `key`: True says that sites may learn which of their records all others
+            have, too; otherwise every fit warns.
 
         Returns
         -------
@@ -267,11 +280,21 @@ class FlareFederation:
             To be passed as `X`.
         """
         held = self._introduction.columns_of_each(columns, key)
+        names = keep_owned({name: list(mine) for name, mine in held.items()}, owner)
         schema = {
-            column: kind for mine in held.values() for column, kind in mine.items()
+            column: held[name][column]
+            for name, mine in names.items()
+            for column in mine
         }
-        names = {name: list(mine) for name, mine in held.items()}
-        return RemoteColumns(self, self.dataset, names, schema, key)
+        return RemoteColumns(
+            self,
+            self.dataset,
+            names,
+            schema,
+            key,
+            max_records=max_records,
+            reveal_membership=reveal_membership,
+        )
 
     def open(
         self,

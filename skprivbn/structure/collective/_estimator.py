@@ -29,7 +29,12 @@ from skprivbn.crypto.shares import (
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.programs._columns import CountBackend, same_number_of_records
+from skprivbn.programs._columns import (
+    CountBackend,
+    column_terms,
+    note_alignment,
+    same_number_of_records,
+)
 from skprivbn.structure._discrete_columns import (
     check_columns_at_hand,
     score_columns,
@@ -406,6 +411,7 @@ class CollectiveBayesianNetwork(
             "all parties and the coordinator",
             "number of records, labels, all networks with their counts",
         )
+        note_alignment(ledger, terms)
         if partition.n_parties > 1:
             self._describe(ledger, federation.roster[0], found["n_sent"])
         return found
@@ -460,8 +466,7 @@ class CollectiveBayesianNetwork(
                         "structure= says the directions: leave out ordering="
                     )
         return CollectiveTerms(
-            owners=[partition.owners[name] for name in names],
-            has_keys=partition.has_keys,
+            **column_terms(partition, names),
             names=names,
             states=states,
             parents=parents,

@@ -27,7 +27,11 @@ from skprivbn.privacy._options import (
     noise_terms,
 )
 from skprivbn.programs import Moments, keep_predictions, score_rows
-from skprivbn.programs._columns import same_number_of_records
+from skprivbn.programs._columns import (
+    column_terms,
+    note_alignment,
+    same_number_of_records,
+)
 from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import draw_moments, report_moments
 from skprivbn.structure._edge_rules import read_edge_rules
@@ -455,8 +459,7 @@ class FederatedGaussianBayesianNetwork(
                 "anything from; give every holder of columns its own in parties="
             )
         charge(self, "moments")
-        owners = [partition.owners[name] for name in partition.feature_names]
-        terms = ColumnMomentsTerms(owners, partition.has_keys)
+        terms = ColumnMomentsTerms(**column_terms(partition))
         with partition.federate(column_moments, terms) as federation:
             found = federation.run()
         self.ledger_ = federation.ledger
@@ -464,9 +467,7 @@ class FederatedGaussianBayesianNetwork(
         moments = Moments(float(n_rows), found["mean"], found["covariance"])
         who = "all parties and the coordinator"
         self.ledger_.learns(who, "means and covariance of all columns")
-        if partition.has_keys:
-            who = "all parties"
-            self.ledger_.learns(who, "which records all of them have", "public")
+        note_alignment(self.ledger_, terms)
         self.ledger_.note(
             "products across parties by oblivious transfer, safe against parties that "
             "follow the protocol",

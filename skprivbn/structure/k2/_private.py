@@ -36,7 +36,9 @@ from skprivbn.privacy._options import (
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._columns import (
     CountBackend,
+    column_terms,
     describe_shares,
+    note_alignment,
     note_values_only,
 )
 from skprivbn.structure._discrete_columns import (
@@ -331,8 +333,7 @@ class PrivateK2StructureLearner(
                 "them: choose one"
             )
         return K2Terms(
-            owners=[partition.owners[name] for name in names],
-            has_keys=partition.has_keys,
+            **column_terms(partition),
             ordering=check_ordering(self.ordering, names),
             max_parents=self.max_parents,
             criterion=self.criterion,
@@ -382,8 +383,7 @@ class PrivateK2StructureLearner(
         ledger.learns(who, "number of records", "public")
         if None in (terms.states or [None]):
             ledger.learns(who, "states of columns", "public")
-        if partition.has_keys:
-            ledger.learns("all parties", "which records all of them have", "public")
+        note_alignment(ledger, terms)
         if partition.n_parties > 1:
             describe_shares(ledger, resolve_count_backend(self.backend), calls)
         what = "counts of every column with its parents"

@@ -28,7 +28,7 @@ def open_federation(tmp_path, data):
 @pytest.mark.filterwarnings("ignore:this is the second fit")
 def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
     sites = open_federation(budget="budget = {epsilon = 2.0}")
-    columns = sites.columns(list(data[3]), key="person")
+    columns = sites.columns(list(data[3]), key="person", reveal_membership=True)
     states = [2] * len(columns.feature_names)
     learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=states)
     assert learner.fit(columns).privacy_spent_.epsilon == 1.0
@@ -53,7 +53,7 @@ def test_private_tables_of_remote_columns(open_federation, data, no_noise):
     people["cough"] = people["cough"].astype(object)
     people["cough"][0] = ""
     sites = open_federation(budget="budget = {epsilon = 2.0}")
-    columns = sites.columns(list(people), key="person")
+    columns = sites.columns(list(people), key="person", reveal_membership=True)
     learner = DPCGMLearner([("smoker", "cough")], states=[2] * 3).fit(columns)
     np.testing.assert_array_equal(learner.noisy_tables_["smoker", "cough"], exact)
     assert learner.ledger_.releases[0].protects == "values"

@@ -32,7 +32,7 @@ def federate(X, parties):
         order=[f"x{j}" for j in range(X.shape[1])],
     )
     owners = [partition.owners[name] for name in partition.feature_names]
-    terms = ColumnMomentsTerms(owners, has_keys=False)
+    terms = ColumnMomentsTerms(owners, has_keys=False, max_records=None)
     with partition.federate(column_moments, terms) as federation:
         return federation.run()
 
@@ -126,6 +126,7 @@ def test_records_are_aligned_by_keys():
         {name: X[np.ix_(held[name], columns[name])] for name in held},
         {name: [f"x{j}" for j in columns[name]] for name in held},
         keys={name: [f"patient {i}" for i in held[name]] for name in held},
+        reveal_membership=True,
         order=[f"x{j}" for j in range(4)],
     )
     model = FederatedGaussianBayesianNetwork().fit(partition)

@@ -65,6 +65,7 @@ def test_records_are_aligned_by_keys(learner):
         {"a": X[:, :2], "b": X[order, 2:]},
         {"a": ["x0", "x1"], "b": ["x2", "x3", "x4"]},
         keys={"a": keys, "b": keys[order]},
+        reveal_membership=True,
     )
     expected = learner.network_.log_likelihood(X[order]).mean()
     assert learner.score(partition) == pytest.approx(

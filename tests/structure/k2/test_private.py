@@ -195,42 +195,6 @@ def test_declared_states_are_not_read_off_the_data():
         learner.fit(X)
 
 
-@pytest.mark.parametrize("n_parties", [2, 3])
-def test_records_are_aligned_by_keys(n_parties):
-    X, _ = sample_asia(300, 0)
-    rng = np.random.default_rng(0)
-    rows = [rng.permutation(300)[: 280 - i] for i in range(n_parties)]
-    names = "abc"[:n_parties]
-    columns = np.array_split(np.arange(8), n_parties)
-    partition = VerticalPartition(
-        {name: X[np.ix_(r, c)] for name, r, c in zip(names, rows, columns)},
-        keys={name: [f"patient {i}" for i in r] for name, r in zip(names, rows)},
-    )
-    learner = PrivateK2StructureLearner().fit(partition)
-    common = sorted(set.intersection(*map(set, rows)))
-    expected = K2StructureLearner().fit(X[common])
-    assert learner.n_samples_ == len(common)
-    np.testing.assert_array_equal(learner.adjacency_matrix_, expected.adjacency_matrix_)
-    for one, other in zip(
-        learner.network_.cpts.values(), expected.network_.cpts.values()
-    ):
-        np.testing.assert_array_equal(one, other)
-    assert "which records all of them have" in str(
-        [*learner.ledger_.who_learns_what(), *learner.ledger_.notes]
-    )
-
-
-@pytest.mark.parametrize(
-    # parties themselves compare keys as they are spelt in the end
-    "keys",
-    [{"a": ["1", " 1", "2"], "b": [1, 2, 3]}, {"a": [1, 2, 3], "b": [7, 8, 9]}],
-)
-def test_duplicate_keys_and_no_common_record(keys):
-    blocks = {name: np.array([[0], [1], [1]]) for name in "ab"}
-    with pytest.raises(PartyError):
-        PrivateK2StructureLearner().fit(VerticalPartition(blocks, keys=keys))
-
-
 def test_probabilities_are_those_of_the_counts():
     X, ordering = sample_asia(500, 5)
     learner = PrivateK2StructureLearner(TWO, ordering=ordering).fit(X)
