@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from _record import record
 
+from skprivbn.federation._summary import Summary
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
@@ -94,7 +95,7 @@ def ask(question, sites):
         answer = question(sites)
     except (RuntimeError, ValueError) as error:
         return f"{type(error).__name__}: {error}", None
-    columns = getattr(answer, "columns", {})
+    columns = answer.columns if isinstance(answer, Summary) else {}
     hidden = [
         name
         for name, column in columns.items()

@@ -136,7 +136,8 @@ def check_rows(
     few = (rows > 0) & (rows < least - _SLACK) & (least > 1)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
-        columns = {column for column, is_few in zip(about, few) if is_few}
+        named = [c if isinstance(c, tuple) else (c,) for c in about]
+        columns = set().union(*(c for c, is_few in zip(named, few) if is_few))
         raise TooFewRows(what, few, sorted(columns - {None}, key=str))
     return total[:n_values]
 

@@ -168,7 +168,7 @@ class RowWeights(NamedTuple):
         Numbers of rows of which a sum tells hardly more than how many there are, such
         as those with one of two values of a column: held against the smallest count
         of a table, and not against the fewest rows of a block.
-    columns : tuple of (int or str), default=()
+    columns : tuple of (int, str or tuple of these), default=()
         Which column of X, or what beside it, each block and cell belongs to, for a
         refusal that helps.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from inspect import cleandoc
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -34,7 +35,7 @@ from skprivbn.mixed_model._program import generalised_mixed_model
 from skprivbn.mixed_model._survey import Survey
 from skprivbn.mixed_model._terms import MixedTerms
 from skprivbn.mixed_model._updates import Estimates
-from skprivbn.partition import is_partition
+from skprivbn.partition import RemoteRows, is_partition
 from skprivbn.partition._base import refuse_name
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import column_names, warn_user
@@ -75,11 +76,10 @@ _HINTS = {
     "invalid-data": "its y is not what the family needs (classes, counts, or "
     "proportions of sample_weight trials), or its offset or sample_weight has gaps",
     "out-of-range": "look at the units of X, y, offset and sample_weight",
-    "too-detailed": "if few of its rows are in a cluster, have the sites join clusters "
-    "(map in their site files), or let small_clusters='pool' merge them before they "
-    "are named, which helps where merged ones have enough rows and outcomes; if few "
-    "rows share labels of two columns of clusters, or few of a cluster that others "
-    "hold, too, share a value of a feature, leave one of these out",
+    "too-detailed": "if few of its rows are in a cluster, small_clusters='auto' pools "
+    "declared clusters by the rows of all sites, or sites join them (map in their site "
+    "files); if few rows share labels of two columns of clusters, or few of a cluster "
+    "that others hold, too, share a value of a feature, leave one of these out",
     "too-few-rows": "if few rows, of a cluster or of all parties, have the rarer "
     "outcome or a rare level of a feature, merge clusters or leave the feature out; if "
     "few of its rows are in a cluster that it holds alone, release_effects='shared' "
@@ -130,12 +130,14 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         Fewest holders of a cluster whose rows are spread over parties.
     min_rows : int, default=5
         Fewest rows of such a cluster.
-    small_clusters : {"refuse", "pool"}, default="refuse"
+    small_clusters : {"auto", "refuse", "pool"}, default="auto"
         What to do with clusters below these limits: end the fit, or give all of them
         one random effect together, under the label "(other)"; if they are too small
         together, the smallest of the others joins them. Sites then also merge clusters
         of which they have fewer than ``min_cell_count`` rows of their own, before
-        these are named, as "(other at north)".
+        these are named, as "(other at north)". "auto" pools a column of clusters whose
+        labels sites declare, by the rows and outcomes of all sites together, and
+        warns; elsewhere it refuses.
     release_effects : {"all", "shared"}, default="all"
         Which clusters' random effects become known: all, or only those whose rows
         are spread over parties. The effect of a cluster held by one party tells about
@@ -219,7 +221,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         "clusters": ["array-like", None],
         "min_parties": [Interval(Integral, 2, None, closed="left")],
         "min_rows": [Interval(Integral, 1, None, closed="left")],
-        "small_clusters": [StrOptions({"refuse", "pool"})],
+        "small_clusters": [StrOptions({"auto", "refuse", "pool"})],
         "release_effects": [StrOptions({"all", "shared"})],
         "backend": BACKEND_CONSTRAINT,
         "verbose": ["verbose"],
@@ -322,6 +324,11 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
                 + (f" (what was given with the rows: {others})" if others else "")
             )
         terms = self._make_terms(factors, "offset" in partition.aligned)
+        is_remote = isinstance(partition, RemoteRows)
+        if self.small_clusters == "auto" and is_remote and len(factors) == 1:
+            declared = partition.schema[partition.aligned["cluster"]]
+            known = terms.clusters or [list(declared)]
+            terms = replace(terms, pool=True, clusters=known)
         linear = self._family.name == "gaussian"
         run = linear_mixed_model if linear else generalised_mixed_model
         try:
@@ -337,6 +344,11 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         check_survey(survey, len(ledger.parties), factors, column_names(self))
         if terms.mixed:
             warn_of_survey(survey, factors, ledger)
+        if self.small_clusters == "auto" and any(survey.pooled):
+            warn_user(
+                f"clusters {survey.pooled[0]} are pooled into one, '(other)': too few "
+                "rows of all sites, or too few with one of the outcomes, are in them"
+            )
         estimates = Estimates(**found["estimates"])
         warn_of_estimates(estimates, survey, column_names(self))
         self._keep(estimates, survey, factors, ledger)

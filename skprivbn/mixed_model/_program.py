@@ -32,7 +32,7 @@ from skprivbn.mixed_model._likelihood import (
 )
 from skprivbn.mixed_model._metropolis import DrawnEffects, metropolis_em
 from skprivbn.mixed_model._posterior import Grid, Posterior
-from skprivbn.mixed_model._survey import joined, take_survey, weigh
+from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
 from skprivbn.mixed_model._updates import (
     NO_SCALE,
@@ -43,6 +43,7 @@ from skprivbn.mixed_model._updates import (
     guess_information,
     vanished,
 )
+from skprivbn.mixed_model._weights import joined, weigh
 from skprivbn.utils._linalg import symmetric, upper
 
 

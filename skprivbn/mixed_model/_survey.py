@@ -15,7 +15,6 @@ from skprivbn.federation.gate import (
     count_values,
     kish,
     rows_beside,
-    rows_by_group,
     rows_of_pairs,
     rows_of_values,
 )
@@ -26,14 +25,12 @@ from skprivbn.mixed_model._checks import (
     cluster_keys,
     finite_per_row,
 )
-from skprivbn.mixed_model._clusters import Census, merge_few, merged_label
+from skprivbn.mixed_model._clusters import OTHER, Census, merge_few, merged_label
 from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._terms import Design, MixedTerms
+from skprivbn.mixed_model._weights import count_by_group, joined, weigh
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
-
-# Weights of wild steps are no larger than that, in typical weights.
-_LARGEST = 2.0**16
 
 
 @dataclass(frozen=True)
@@ -205,43 +202,6 @@ class OwnRows:
         ]
 
 
-def weigh(columns, groups=()):
-    """Return how much rows count in sums over all of them and over groups of them.
-
-    Parameters
-    ----------
-    columns : list of (ndarray of shape (n_rows,), float)
-        Weights, and what they are about on the average: squares of much smaller ones
-        would be lost in the fixed point of the sums, those of larger ones too large.
-    groups : iterable of (ndarray of int of shape (n_rows,), ndarray of bool)
-        Group of each row, and for all groups whether sums over them are opened.
-
-    Returns
-    -------
-    weights : RowWeights
-    """
-    totals, squares, groups = [], [], list(groups)
-    for weights, typical in columns:
-        weights = np.minimum(np.abs(weights) / (typical or 1.0), _LARGEST)
-        for sums, values in ((totals, weights), (squares, weights**2)):
-            sums.append([values.sum()])
-            for group, opened in groups:
-                sums.append(np.bincount(group, values, len(opened))[opened])
-    return RowWeights(np.concatenate(totals), np.concatenate(squares))
-
-
-def joined(*weights):
-    """Return the weights of several parts of a vector together."""
-    parts = [part for part in weights if part is not None]
-    *pieces, columns = zip(*parts)
-    blocks, cells = [], []
-    for part, about in zip(parts, columns):
-        n_blocks, n_cells = len(part.total), len(part.cells)
-        about = (*about, *[None] * (n_blocks + n_cells - len(about)))
-        blocks, cells = [*blocks, *about[:n_blocks]], [*cells, *about[n_blocks:]]
-    return RowWeights(*map(np.concatenate, pieces), (*blocks, *cells))
-
-
 def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     """Learn labels, moments of the features and sizes of the clusters.
 
@@ -268,23 +228,15 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
         return survey, None, None
     rows = _code(rows, survey)
     columns = _summed(rows, terms)
-    vector, counted = _first_sums(rows, columns, survey)
-    try:
-        total = yield Sum(
-            vector, "sizes of clusters, sums of features and target", counted
-        )
-    except TooFewRows as few:
-        ends = np.cumsum([len(labels) for labels in survey.census.labels])
-        *masks, others = np.split(few.blocks, ends)
-        if not terms.pool or np.any(others):
-            raise
-        survey, rows = survey.with_pooled(*survey.census.joined(masks), rows)
-        vector, counted = _first_sums(rows, columns, survey)
-        total = yield Sum(vector, "the same, of clusters of enough rows", counted)
+    survey, rows, total = yield from _add_sizes(rows, columns, survey)
     width, n_labels = columns.shape[1], sum(map(len, survey.census.labels))
     ends = np.cumsum([2, width, width, n_labels, n_labels])
     (n, weight), sums, sizes, counts, holders, target = np.split(total, ends)
     survey = survey.counted(counts, holders)
+    if terms.pool and len(me.roster) > 1:
+        for limits in ((1, me.min_rows, True), terms.limits):
+            smaller = survey.census.pooled(*limits)
+            survey, rows = survey.with_pooled(*smaller, rows)
     mean, unit = sums / n, unit_of_squares(sizes / n, n)
     # products have weights, too, which need room
     rough = 2.0**7 * unit
@@ -296,16 +248,12 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
             mean[:n_features], rough[:n_features], terms.fit_intercept, terms.random
         )
         more, counted = look(rows, columns_of.fixed(rows.X), target, n)
-    total = yield Sum(
-        np.append(squares.sum(axis=0), more),
-        "squares of features; first gradient and Hessian",
-        lambda: joined(_count_values(rows, columns - mean, survey), counted),
+    vector = np.append(squares.sum(axis=0), more)
+    survey, rows, total = yield from _add_squares(
+        vector, columns - mean, target, counted, survey, rows
     )
     squares, more = np.split(total, [width])
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
-    if terms.pool and len(me.roster) > 1:
-        smaller = survey.census.pooled(*terms.limits)
-        survey, rows = survey.with_pooled(*smaller, rows)
     if not can_be_fitted(survey, me):
         return survey, None, None
     rough = rough[:n_features] / survey.scale[:n_features]
@@ -314,13 +262,70 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     return survey, rows, Look(target, more, rough)
 
 
+def _add_sizes(rows, columns, survey):
+    """Sum up rows and clusters; pooled, those of few rows are one, with another."""
+    while True:
+        vector, counted = _first_sums(rows, columns, survey)
+        try:
+            total = yield Sum(
+                vector, "sizes of clusters, sums of features and target", counted
+            )
+            return survey, rows, total
+        except TooFewRows as few:
+            sizes, labels = sum(map(len, survey.census.labels)), survey.census.labels
+            others, sizes = np.split(few.blocks, [len(few.blocks) - sizes])
+            if not survey.terms.pool or np.any(others):
+                raise
+            masks = np.split(sizes, np.cumsum([len(known) for known in labels])[:-1])
+            for known, mask in zip(labels, masks):
+                # how large others are is not known yet: the last of them joins
+                left = np.flatnonzero(~mask)
+                if OTHER in known and mask[known.index(OTHER)]:
+                    if not left.size:
+                        raise
+                    mask[left[-1]] = True
+            survey, rows = survey.with_pooled(*survey.census.joined(masks), rows)
+
+
 def _first_sums(rows, columns, survey):
     """Return numbers and sums of rows and of clusters, and how many count in each."""
     own = np.concatenate(rows.counts(survey.census))
     target, counted = _by_intercept(rows, survey.terms)
     sums = columns.sum(axis=0), np.abs(columns).sum(axis=0), own, own > 0
     vector = np.concatenate([[len(columns), rows.weights.sum()], *sums, target])
-    return vector, joined(RowWeights(own, own), counted)
+    if survey.terms.pool:
+        # counts, which tell which clusters are to be pooled before sums are opened
+        return vector, counted._replace(cells=own.astype(float))
+    sizes = RowWeights(own, own)
+    return vector, joined(counted, sizes)
+
+
+def _add_squares(vector, deviations, target, more, survey, rows):
+    """Sum up squares; pooled, clusters with few rows of an outcome join others."""
+    while True:
+
+        def counted(rows=rows, survey=survey):
+            beside = _count_values(rows, deviations, survey)
+            return joined(beside, _weigh_clusters(rows, target, survey), more)
+
+        try:
+            total = yield Sum(
+                vector, "squares of features; first gradient and Hessian", counted
+            )
+            return survey, rows, total
+        except TooFewRows as few:
+            census = survey.census
+            inside = np.array([column == "cluster" for column in counted().columns])
+            if not survey.terms.pool or census.n_factors > 1 or not inside.any():
+                raise
+            opened = _opened(survey, 0)
+            small = opened.copy()
+            small[opened] = few.blocks[inside].reshape(-1, opened.sum()).any(axis=0)
+            others = np.where(small, np.inf, census.n_rows[0])
+            if np.any(few.blocks[~inside]) or np.isinf(others).all():
+                raise
+            small[np.argmin(np.where(others > 0, others, np.inf))] |= small.sum() < 2
+            survey, rows = survey.with_pooled(*census.joined([small]), rows)
 
 
 class Look(NamedTuple):
@@ -420,8 +425,8 @@ def check_labels(columns, min_cell_count):
 def _tell_labels(me, rows):
     """Tell peers which labels there are; return those of all parties."""
     terms, clusters = me.terms, [[] for _ in rows.labels]
-    # also declared ones are counted, by the next sum
-    check_labels(rows.labels, terms.min_cell_count)
+    if terms.clusters is None:
+        check_labels(rows.labels, terms.min_cell_count)
     if terms.crossed:
         # and so are pairs, which share rows
         check_labels(starmap(zip, combinations(rows.labels, 2)), terms.min_cell_count)
@@ -503,26 +508,22 @@ def _by_intercept(rows, terms):
     return sums, weigh([(first, 1.0), (bend, 1.0)])
 
 
-def count_by_group(deviations, weights, groups):
-    """Return how many rows are on each side of a centre, group by group.
+def _opened(survey, factor):
+    """Tell of which clusters of a factor sums are opened."""
+    return survey.terms.crossed | survey.census.shown(factor)
 
-    Parameters
-    ----------
-    deviations : ndarray of shape (n_rows, n_columns)
-    weights : ndarray of shape (n_rows,)
-    groups : iterable of (ndarray of int of shape (n_rows,), ndarray of bool)
-        As of :func:`weigh`.
 
-    Returns
-    -------
-    n_rows : ndarray of shape (n_cells,)
-    """
-    weighted, found = deviations * weights[:, np.newaxis], [np.zeros(0)]
-    sides = np.hstack([weighted, -weighted])
-    for group, opened in groups:
-        counted = rows_by_group(sides, group, len(opened)).reshape(-1, len(opened))
-        found.append(counted[:, opened].ravel())
-    return np.concatenate(found)
+def _weigh_clusters(rows, target, survey):
+    """Return how much rows count in gradients of clusters that may yet be pooled."""
+    terms = survey.terms
+    if not terms.pool or terms.target == "numbers" or terms.n_factors != 1:
+        return None
+    family = family_of(terms.family, terms.link)
+    eta = rows.offset + family.intercept(*target[:2]) * terms.fit_intercept
+    first = family.derivatives(rows.weights * rows.y, rows.weights, eta).first
+    weights = weigh([(first, 1.0)], [(rows.codes[0], _opened(survey, 0))])
+    n_clusters = len(weights.total) - 1
+    return weights._replace(columns=(None, *["cluster"] * n_clusters))
 
 
 def _count_values(rows, deviations, survey):
@@ -531,7 +532,7 @@ def _count_values(rows, deviations, survey):
     Of clusters that are opened, outcomes and columns with random slopes are looked at,
     too. The first gradient tells the cells of columns of two values with such a target.
     """
-    terms, census = survey.terms, survey.census
+    terms = survey.terms
     plain = weigh([(np.ones(len(deviations)), 1.0)])
     ones, beside = np.ones(len(rows.y)), [rows.offset, rows.weights, rows.y]
     own = np.column_stack([rows.X, *beside])
@@ -540,15 +541,16 @@ def _count_values(rows, deviations, survey):
     values = rows_of_values(rows.X, ones, count_values(rows.X))
     products = rows_of_pairs(own, ones)
     groups = [
-        (codes, terms.crossed | census.shown(factor))
+        (codes, _opened(survey, factor))
         for factor, codes in enumerate(rows.codes if terms.mixed else ())
     ]
     random = np.unique(terms.random.columns[terms.random.columns >= 0])
     by_cluster = count_by_group(own[:, [*random, -1]], ones, groups)
     cells = kish(np.hstack([cells, values, products]))
-    # which columns these are about; of a pair, its second
+    # which columns these are about
     names = [*range(rows.X.shape[1]), "offset", "sample_weight", "y"]
     beside = [*range(deviations.shape[1])] * 2 + names[-3:] * 2
-    pairs = [names[v] for v in np.triu_indices(len(names), 1)[1]]
+    pairs = list(combinations(names, 2))
     columns = beside + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
-    return plain._replace(cells=np.append(cells, by_cluster), columns=(None, *columns))
+    columns = (None, *columns, *["cluster"] * len(by_cluster))
+    return plain._replace(cells=np.append(cells, by_cluster), columns=columns)

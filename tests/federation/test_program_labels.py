@@ -155,7 +155,9 @@ def test_attack_clusters_that_are_persons(tmp_path, monkeypatch):
 
 def stays_by_effects(rows, alone, **options):
     """Undo what the model makes of the stay of a doctor's only patient."""
-    model = PrivateGLMMRegressor(**options).fit(rows, y="stay", cluster="doctor")
+    model = PrivateGLMMRegressor(small_clusters="refuse", **options).fit(
+        rows, y="stay", cluster="doctor"
+    )
     share = 1 + (model.residual_scale_ / model.random_effect_scale_) ** 2
     effects = dict(zip(model.clusters_.tolist(), model.random_effects_ * share))
     found = [effects[doctor] + model.coef_[0] * years for doctor, years in alone]

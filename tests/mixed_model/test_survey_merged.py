@@ -328,8 +328,13 @@ def test_attack_sums_of_a_ward_count_one_patient(tmp_path, monkeypatch):
     assert caught.value.code == "too-few-rows"
     # as an outcome, too
     with pytest.raises(PartyError) as caught:
-        PrivateGLMMClassifier().fit(ages, y="sick", cluster="ward")
+        strict = PrivateGLMMClassifier(small_clusters="refuse")
+        strict.fit(ages, y="sick", cluster="ward")
     assert caught.value.code == "too-few-rows"
+    # or the ward joins another, in which there are more of them
+    with pytest.warns(UserWarning, match=r"clusters \['A', 'B'\] are pooled"):
+        model = PrivateGLMMClassifier().fit(ages, y="sick", cluster="ward")
+    assert model.clusters_.tolist() == ["C", "(other)"]
     # the twin: sums of a standardised column are undone by its mean and variance
     monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
     everybody = np.array([row[3] for name in NAMES for row in tables[name]])

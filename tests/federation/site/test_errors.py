@@ -45,7 +45,7 @@ def test_a_cell_that_cannot_be_read_is_named_at_the_site_only(tmp_path):
             "counts, sums and absolute sums: 1 of 8 blocks are about fewer rows than",
         ),
         (
-            lambda rows: PrivateGLMMRegressor().fit(
+            lambda rows: PrivateGLMMRegressor(small_clusters="refuse").fit(
                 rows(["age"]), y="stay", cluster="ward"
             ),
             "too-detailed",
@@ -150,7 +150,7 @@ def test_a_full_disk_changes_no_answer(tmp_path):
             "(min_rows, min_cell_count): join levels with min_frequency=",
         ),
         (
-            lambda rows: PrivateGLMMRegressor().fit(
+            lambda rows: PrivateGLMMRegressor(small_clusters="refuse").fit(
                 rows(["age"]), y="stay", cluster="sick"
             ),
             ("sick",),
