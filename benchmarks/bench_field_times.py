@@ -3,7 +3,8 @@
 Run with ``python benchmarks/bench_field_times.py`` (three minutes). CPU seconds of
 fits to the paper's third-order chains and random graphs of ten variables with ten
 states, 10,000 rows, epsilon = 1 (private SGD with delta = 1/N), medians over fields;
-the paper's ratios are from its section 4.1. ``iteration`` compares one iteration of
+the paper's ratios are from its section 4.1. ``wifi`` is the chain with tied transitions
+of ``study_holdout_likelihood.py``, section 4.2. ``iteration`` compares one iteration of
 the paper's algorithm 2 by its non-linear belief propagation and a maximisation with
 ours by the dual, which gives both at once, on grids of variables with three states.
 """
@@ -11,11 +12,13 @@ ours by the dual, which gives both at once, on grids of variables with three sta
 import argparse
 import time
 import warnings
+from functools import partial
 
 import numpy as np
-from _record import record
+from _record import read, record
+from study_holdout_likelihood import WIFI
 
-from skprivbn.datasets import make_markov_random_field
+from skprivbn.datasets import make_markov_random_field, make_wifi_sessions
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.graphical_model._estimation import (
     expected_tables_by_dual,
@@ -35,6 +38,8 @@ PAPER = {
     ("erdos_renyi", "cgm"): 8.0,
     ("chain", "psgd"): 27.0,
     ("erdos_renyi", "psgd"): 40.0,
+    ("wifi", "cgm"): 15.0,
+    ("wifi", "psgd"): 46.0,
 }
 
 
@@ -54,17 +59,24 @@ def fit_seconds(graph, seed):
     states = dict.fromkeys(nodes, range(10))
     field = MarkovRandomField(nodes, states, named)
     X = field.sample(N_ROWS, random_state=seed)
+    return seconds_by_method(X, cliques=list(potentials), states=[10] * 10)
+
+
+def seconds_by_method(X, individual=None, **parameters):
     seconds = {}
     for method in ("naive", "cgm", "auto", "psgd"):
-        learner = DPCGMLearner(
-            epsilon=1.0,
-            delta=1 / N_ROWS if method == "psgd" else 0.0,
-            method=method,
-            cliques=list(potentials),
-            states=[10] * 10,
-        )
-        seconds[method] = timed(learner.fit, X)[1]
+        delta = 1 / len(X) if method == "psgd" else 0.0
+        learner = DPCGMLearner(method=method, epsilon=1.0, delta=delta, **parameters)
+        seconds[method] = timed(partial(learner.fit, X, individual=individual))[1]
     return seconds
+
+
+def wifi_seconds():
+    """CPU seconds of every method on the chain of people's connections."""
+    X, individual = make_wifi_sessions(60_000, 20, random_state=0)
+    connected = ((X[:, 1:] > 0) | (X[:, :-1] > 0)).all(axis=1)
+    X, individual = X[connected], individual[connected]
+    return seconds_by_method(X, individual, cliques="chain", **WIFI)
 
 
 def iterations(side):
@@ -106,11 +118,22 @@ def iterations(side):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fields", type=int, default=3)
+    names = [*GRAPHS, "wifi", "iteration"]
+    parser.add_argument("--only", nargs="+", choices=names, default=names)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
-    for graph in GRAPHS:
-        runs = [fit_seconds(graph, seed) for seed in range(arguments.fields)]
+    stored = read("field_times") or {"rows": []}
+    rows = [
+        row
+        for row in stored["rows"]
+        if row.get("graph", row["experiment"]) not in arguments.only
+    ]
+    for graph in arguments.only:
+        if graph == "iteration":
+            continue
+        measure = wifi_seconds if graph == "wifi" else partial(fit_seconds, graph)
+        seeds = [()] if graph == "wifi" else zip(range(arguments.fields))
+        runs = [measure(*seed) for seed in seeds]
         medians = {name: np.median([run[name] for run in runs]) for name in runs[0]}
         for method, seconds in medians.items():
             row = {
@@ -124,7 +147,7 @@ def main():
                 row["paper's ratio"] = PAPER[graph, method]
             print(row, flush=True)
             rows.append(row)
-    for side in (2, 3, 4, 5):
+    for side in (2, 3, 4, 5) if "iteration" in arguments.only else ():
         rows.append({"experiment": "iteration", **iterations(side)})
         print(rows[-1], flush=True)
     record("field_times", rows, fields=arguments.fields)

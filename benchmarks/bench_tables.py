@@ -111,10 +111,12 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size=None, quick=Fal
 
     from skprivbn.graphical_model._selection import zcdp_budget
 
-    steps = (_quick_aim if quick else mbi.estimation).mirror_descent
-
     def estimator(domain, loss_fn, *, potentials=None):
-        return steps(domain, loss_fn, potentials=potentials, iters=iterations)
+        if quick:
+            options = {"potentials": potentials, "iters": iterations}
+            return _quick_aim.mirror_descent(domain, loss_fn, **options)
+        options = {"warm_start": potentials, "iters": iterations}
+        return mbi.estimation.MirrorDescent().estimate(domain, loss_fn, **options)
 
     # it comes with opendp[mbi], and only there is it needed
     polars = import_optional("polars", "--peer")

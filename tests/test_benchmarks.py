@@ -1,11 +1,15 @@
 """The report on benchmarks shows what was stored, every case for itself."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
+import skprivbn
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,6 +68,21 @@ def test_what_is_said_about_ways_of_learning_on_the_census_was_measured():
     assert behind == {0.1: 0, 0.3: 0, 1.0: 0.016, 3.0: 0}
 
 
+def test_what_is_said_about_private_descent_on_the_tied_chain_was_measured():
+    """`figures.rst` and the example on connections say where it is ahead."""
+    scores = {}
+    for row in stored("holdout_likelihood")["rows"]:
+        if row["dataset"] == "wifi" and "epsilon" in row:
+            scores.setdefault((row["method"], row["epsilon"]), []).append(row["score"])
+    mean = {case: np.mean(found) for case, found in scores.items()}
+    ahead = {
+        epsilon: [m for m in ("auto", "cgm", "naive") if score > mean[m, epsilon]]
+        for (method, epsilon), score in mean.items()
+        if method == "psgd"
+    }
+    assert ahead == {0.01: ["cgm", "naive"], 0.03: [], 0.1: [], 0.3: [], 1.0: []}
+
+
 def test_what_is_said_about_ways_of_learning_random_fields_was_measured():
     """`graphical_model.rst` and the example with figure 2 say in which cases."""
     rows = stored("random_field_figures")["rows"]
@@ -112,3 +131,32 @@ def test_two_numbers_with_one_label_are_refused(report):
     rows = [{"d": 5, "new": n, "ratio to peer": n / 10} for n in (1, 2)]
     with pytest.raises(ValueError, match="add what differs to CASE"):
         report.against_peers({"toy": rows}, {})
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
+DRAWN = [path for path in EXAMPLES if '"benchmarks"' in read(path)]
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_downloaded_notebooks_find_stored_results(path, tmp_path, monkeypatch):
+    text = read(path)
+    start = text.index("stored = Path(")
+    code = text[start : text.index("stored.read_text()", start)].rpartition("\n")[0]
+    (name,) = re.findall(r'stored = Path\("(.*)"\)', code)
+    assert f"<../benchmarks/results/{name}>" in read(ROOT / "doc" / "figures.rst")
+    installed = SimpleNamespace(__file__=str(tmp_path / "site" / "skprivbn" / "x.py"))
+    for here in (False, True):
+        monkeypatch.chdir(tmp_path)
+        if here:
+            Path(name).write_text("{}")
+        found = {"Path": Path, "skprivbn": installed}
+        exec(code, found)
+        assert found["stored"].exists() is here
+    found = {"Path": Path, "skprivbn": skprivbn}
+    monkeypatch.chdir("/")
+    exec(code, found)
+    assert found["stored"] == ROOT / "benchmarks" / "results" / name

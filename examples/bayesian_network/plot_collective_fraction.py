@@ -26,9 +26,12 @@ import numpy as np
 
 import skprivbn
 
-# In a checkout, results of benchmarks lie beside the package.
-root = Path(skprivbn.__file__).resolve().parents[1]
-stored = root / "benchmarks" / "results" / "collective_asia.json"
+# Stored results lie beside the package in a checkout. For a downloaded notebook, the
+# guide's page "Figures and tables of the five papers" has the file: put it beside that.
+stored = Path("collective_asia.json")
+if not stored.exists():
+    root = Path(skprivbn.__file__).resolve().parents[1]
+    stored = root / "benchmarks" / "results" / stored
 study = json.loads(stored.read_text())
 print(f"{study['seeds']} studies of {study['n']} patients: {study['command']}")
 

@@ -82,9 +82,12 @@ from pathlib import Path
 
 import skprivbn
 
-# In a checkout, results of benchmarks lie beside the package.
-root = Path(skprivbn.__file__).resolve().parents[1]
-stored = root / "benchmarks" / "results" / "holdout_likelihood.json"
+# Stored results lie beside the package in a checkout. For a downloaded notebook, the
+# guide's page "Figures and tables of the five papers" has the file: put it beside that.
+stored = Path("holdout_likelihood.json")
+if not stored.exists():
+    root = Path(skprivbn.__file__).resolve().parents[1]
+    stored = root / "benchmarks" / "results" / stored
 rows = json.loads(stored.read_text())["rows"]
 fig, axes = plt.subplots(1, 2, figsize=(11, 3.6), layout="constrained")
 for ax, name in zip(axes, ("Adult", "MSNBC")):

@@ -90,9 +90,13 @@ print(f"{len(found & exact)} of {len(exact)} edges, {len(found - exact)} others"
 # Python and its libraries take is that of the columns, a byte per entry, and of the
 # tables of logarithms: records pass in pieces.
 
-# In a checkout, results of benchmarks lie beside the package.
-root = Path(skprivbn.__file__).resolve().parents[1]
-stored = json.loads((root / "benchmarks" / "results" / "k2.json").read_text())
+# Stored results lie beside the package in a checkout. For a downloaded notebook, the
+# guide's page "Figures and tables of the five papers" has the file: put it beside that.
+stored = Path("k2.json")
+if not stored.exists():
+    root = Path(skprivbn.__file__).resolve().parents[1]
+    stored = root / "benchmarks" / "results" / stored
+stored = json.loads(stored.read_text())
 rows = [row for row in stored["rows"] if row["series"] == "Asia"]
 n_patients = np.array([row["n"] for row in rows])
 costs = {

@@ -326,11 +326,6 @@ class MixedTerms(Terms):
         return RandomTerms(tuple(zip(self.term_factors, self.term_columns)))
 
     @property
-    def n_batches(self) -> int:
-        """Round trips of the chains in one iteration."""
-        return -(-(self.n_burn_in + self.n_draws) // self.batch_size)
-
-    @property
     def n_regressions(self) -> int:
         """Sums of the model without effects before effects are looked at."""
         return 5 if self.drawn else 2
