@@ -306,7 +306,8 @@ def warn_of_roster(backend: Any, n_parties: int, *, has_noise: bool = False) -> 
         warn_leak(
             "all rows are taken to be one party's: there is nobody to hide them from "
             "and the sums are that party's own; say who holds each row by name, as in "
-            "fit(X, party=party)"
+            "fit(X, party=party), in pipelines after "
+            "sklearn.set_config(enable_metadata_routing=True)"
         )
     elif n_parties == 2:
         warn_leak(
