@@ -28,13 +28,18 @@ n_points = 12
 X, person = make_wifi_sessions(20_000, n_points, random_state=0)
 days = X.reshape(-1, 144)
 
-colors = ["white", *plt.get_cmap("tab20").colors[:n_points]]
+# The four busiest points have colours of their own, the other eight are grey.
+busiest = 1 + np.argsort(-np.bincount(days.ravel())[1:])[:4]
+shown = np.where(days > 0, 5, 0)
+for place, point in enumerate(busiest, start=1):
+    shown[days == point] = place
+colors = ["white", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#bbbbbb"]
 fig, ax = plt.subplots(figsize=(9, 3), layout="constrained")
 image = ax.imshow(
-    days[:40],
+    shown[:40],
     cmap=ListedColormap(colors),
     vmin=-0.5,
-    vmax=n_points + 0.5,
+    vmax=5.5,
     aspect="auto",
     interpolation="nearest",
     extent=(0, 24, 40, 0),
@@ -45,7 +50,8 @@ ax.set(
     xticks=range(0, 25, 3),
     title="Access points of forty people",
 )
-fig.colorbar(image, ax=ax, ticks=range(1, n_points + 1), label="access point")
+bar = fig.colorbar(image, ax=ax, ticks=range(6), label="access point")
+bar.set_ticklabels(["none", *map(str, busiest), "another"])
 
 # %%
 # One table of transitions

@@ -66,6 +66,7 @@ ax.set_xscale("log", base=2)
 ax.set_xticks(laboratories, [str(n) for n in laboratories])
 ax.set_xlabel("laboratories that share 512 cells")
 ax.set_ylabel("distance to the accepted graph")
+ax.set_title("Wrong or missing edges, of 17")
 fig.legend(loc="outside right upper")
 print("choices of cells:", found[0]["graphs"])
 
