@@ -69,7 +69,8 @@ def check_found(name, labels):
     if len(labels) > MAX_STATES:
         raise ValueError(
             f"column {name!r} has {len(labels)} different values, more than "
-            f"{MAX_STATES}: discretise it first, or declare its states"
+            f"{MAX_STATES}: discretise it first, or declare its states; leave "
+            "it out if it numbers the rows"
         )
     for label in labels:
         if isinstance(label, float) and not label.is_integer():

@@ -134,7 +134,7 @@ class VerticalPartition(LocalPartition):
             self.columns[name] = [str(column) for column in given]
             declared[name] = dict(zip(self.columns[name], declared_categories(block)))
         held, self.columns = self.columns, keep_owned(self.columns, owner)
-        advice = f"{OVERLAP}, or say keys= if it has the keys of records"
+        advice = f'{OVERLAP}, or keys="customer_id" if it has the keys of records'
         self.owners = find_owners(self.columns, advice)
         #: labels that the columns of dataframes declare, by name
         self.categories: dict[str, list] = {}
