@@ -16,11 +16,14 @@ from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._check import check_peers, check_state
 from skprivbn.federation.site._file import SiteFile
+from skprivbn.utils import import_optional
 
 #: days before a certificate ends at which to say so
 SOON = 30
 #: seconds for the server to take a connection
 PATIENCE = 5.0
+#: ends of the modules that run a site or the server
+ENGINES = (".client_train", ".server_train")
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,10 @@ def _own_name(startup):
 
 def find_process(kit):
     """Tell whether the engine runs from a kit, in words, too."""
-    if (number := _alive(kit / "pid.fl")) is not None:
+    number = _alive(kit / "pid.fl")
+    if number is None:
+        number = _find_engine(kit)
+    if number is not None:
         return True, f"running as process {number}"
     if _alive(kit / "daemon_pid.fl") is not None:
         # FLARE's script waits some seconds before it starts, or starts again
@@ -176,6 +182,19 @@ def _alive(path):
     except (OSError, ValueError):
         return None
     return number
+
+
+def _find_engine(kit):
+    """Return the number of the engine's process of a kit, None if there is none.
+
+    Started by a service (``--once``), it leaves no file that names it.
+    """
+    psutil, folder = import_optional("psutil", "health"), str(kit.resolve())
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if folder in words and any(word.endswith(ENGINES) for word in words):
+            return process.pid
+    return None
 
 
 def look_at_server(startup):

@@ -133,7 +133,8 @@ def notify(command, text):
         except (OSError, subprocess.SubprocessError) as error:
             logger.warning("notify = %s failed: %s", command, error)
 
-    threading.Thread(target=run).start()
+    # a job that ends lets it end, too, whoever's thread this is
+    threading.Thread(target=run, daemon=False).start()
 
 
 def _digest(question, who):

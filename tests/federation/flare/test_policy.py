@@ -1,13 +1,15 @@
 """The policy tool: restricts what provisioning leaves open, and notices what is."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import check_kit, write_policy
-from skprivbn.federation.flare._health import look_at_certificate
+from skprivbn.federation.flare._health import find_process, look_at_certificate
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR, SITE_FILE
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._state import SiteState
@@ -320,3 +322,16 @@ def test_a_new_study_has_kits_that_are_restricted(tmp_path, capsys):
     # certificates of another root would not fit those that were handed out
     assert main(command) == 2
     assert "already" in capsys.readouterr().err
+
+
+def test_a_site_that_a_service_started_is_found(kit, tmp_path):
+    pytest.importorskip("psutil", reason="needs the extra skprivbn[nvflare]")
+    assert find_process(kit) == (False, "not running")
+    # as startup/sub_start.sh --once does, which leaves no file
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen([*sleep, "nvflare.client_train", "-m", str(kit)]) as engine:
+        try:
+            assert find_process(kit) == (True, f"running as process {engine.pid}")
+            assert not find_process(tmp_path)[0]
+        finally:
+            engine.kill()
