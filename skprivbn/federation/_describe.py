@@ -17,9 +17,9 @@ from skprivbn.privacy._options import (
     charge,
     check_bounds,
     protected_by,
-    warn_of_noise,
+    words_of_noise,
 )
-from skprivbn.utils import warn_leak
+from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._validation import is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -159,7 +159,8 @@ class DescribeMixin:
         if noise is not None:
             what = "noisy histograms of columns, and tables"
             declare_noise(federation.ledger, noise, what, terms.protects)
-            warn_of_noise(3 * noise.std / terms.unit, found["n_rows"])
+            for words in words_of_noise(3 * noise.std / terms.unit, found["n_rows"]):
+                warn_user(words)
         shown = [self._shown_labels(n, s) for n, s in zip(names, terms.states)]
         return Summary(
             found["n_rows"],

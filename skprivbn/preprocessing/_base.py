@@ -26,7 +26,7 @@ from skprivbn.privacy._options import (
     apply_to_rows,
     bounds_of,
     noise_terms,
-    warn_of_noise,
+    words_of_noise,
 )
 from skprivbn.programs import Moments, MomentsTerms, moments, quantiles
 from skprivbn.programs._moments import read_moments
@@ -311,13 +311,13 @@ def fit_quantiles(estimator, partition, terms, what):
     noise = terms.noise(partition.n_features, partition.n_parties)
     if noise is not None:
         std, n_values = noise.std / terms.unit, found["n_values"]
-        warn_of_noise(3 * np.sqrt(N_CELLS) * std, n_values)
         report_noise(
             estimator,
             noise,
             terms.protects,
             std,
             [noisy_number("number of values", n_values, np.sqrt(N_CELLS) * std)],
+            words_of_noise(3 * np.sqrt(N_CELLS) * std, n_values),
             n_rows=n_values,
         )
     refuse_empty_columns(estimator, ~np.isnan(found["quantiles"][:, 0]))

@@ -19,7 +19,7 @@ from skprivbn.preprocessing._categories import (
 )
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import noisy_number, report_noise
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, warn_of_noise
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, words_of_noise
 from skprivbn.programs import QuantileTerms, moments, quantiles
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import StrOptions
@@ -170,9 +170,9 @@ class FederatedSimpleImputer(FederatedTransformer):
         if noise:
             release = terms.noise(len(names), partition.n_parties)
             std, largest = release.std / terms.unit, found["largest"]
-            warn_of_noise(3 * std, largest)
             number = noisy_number("rows with the most frequent value", largest, std)
-            report_noise(self, release, terms.protects, std, [number])
+            words = words_of_noise(3 * std, largest)
+            report_noise(self, release, terms.protects, std, [number], words)
         for name, winner in zip(names, found["winners"]):
             if winner is None:
                 raise ValueError(

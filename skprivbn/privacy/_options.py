@@ -266,14 +266,15 @@ def _refuse_open_shares(estimator, noise):
         )
 
 
-def warn_of_noise(noise, signal):
-    """Warn if noise is as large as what it was added to, both in the same unit."""
-    if noise >= signal:
-        warn_user(
-            "privacy noise is as large as what it was added to, so that the result "
-            "tells next to nothing about the rows: take more rows, a larger epsilon, "
-            "tighter bounds or fewer columns"
-        )
+def words_of_noise(noise, signal):
+    """Return a warning if noise is as large as what it was added to, else none."""
+    if noise < signal:
+        return ()
+    return (
+        "privacy noise is as large as what it was added to, so that the result "
+        "tells next to nothing about the rows: take more rows, a larger epsilon, "
+        "tighter bounds or fewer columns",
+    )
 
 
 class UncountedFitsMixin:

@@ -30,7 +30,7 @@ from skprivbn.federation.gate import (
 from skprivbn.federation.program import RowWeights
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
-from skprivbn.privacy._options import check_bounds, warn_of_noise
+from skprivbn.privacy._options import check_bounds, words_of_noise
 from skprivbn.privacy._persons import sum_by_person
 from skprivbn.utils._linalg import symmetric, upper
 
@@ -55,12 +55,15 @@ class Moments:
     noise : float or ndarray of shape (n_features,)
         What was added to the covariance of two features has the product of their
         entries as its standard deviation; 0 if nothing was.
+    warnings : tuple of str
+        What a user should know of the noise.
     """
 
     n_rows: Any
     mean: np.ndarray
     covariance: Any
     noise: Any = 0.0
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -331,14 +334,14 @@ def _moments_of_rows(terms, rows):
 
 
 def _read_noisy(total, terms, n_parties, floor):
-    """Make moments of noisy integers that are possible, and warn if they are noise."""
+    """Make moments of noisy integers that are possible, and say if they are noise."""
     low, high = terms.bounds
     n_features, unit = len(low), terms.unit(len(low))
     values = total / unit**2
     n_counts = n_features if terms.gaps else 1
     n, sums, second = np.split(values, [n_counts, n_counts + n_features])
     std = terms.noise(n_features, n_parties).std / unit**2
-    warn_of_noise(3 * std, n.min())
+    warnings = words_of_noise(3 * std, n.min())
     n = np.maximum(n, 1.0)
     half, centre, mean = (high - low) / 2, (low + high) / 2, np.clip(sums / n, -1, 1)
     covariance: Any = None
@@ -350,7 +353,7 @@ def _read_noisy(total, terms, n_parties, floor):
     elif terms.second == "diagonal":
         covariance = np.clip(second / n - mean**2, 0, 1) * half**2
     n_rows = n if terms.gaps else float(n[0])
-    return Moments(n_rows, centre + half * mean, covariance, noise)
+    return Moments(n_rows, centre + half * mean, covariance, noise, warnings)
 
 
 def _nearest_covariance(moments, floor):

@@ -112,6 +112,7 @@ def report_moments(
         terms.protects,
         std,
         numbers,
+        moments.warnings,
         n_rows=n_rows,
         std_with=lambda delta: noise_per_row(replace(terms, delta=delta), n_parties),
     )

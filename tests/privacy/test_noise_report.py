@@ -72,6 +72,24 @@ def test_every_estimator_with_epsilon_reports_its_noise(name):
     assert report.numbers[0].what in repr(report)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "FederatedFCI",
+        "FederatedGaussianBayesianNetwork",
+        "FederatedKBinsDiscretizer",
+        "FederatedNotearsADMM",
+        "FederatedStandardScaler",
+        "PPEMGaussianMixture",
+    ],
+)
+def test_a_report_has_every_warning_of_the_noise(name):
+    estimator = clone(PRIVATE[name]).set_params(epsilon=0.001, **BOX)
+    said = [words for words in said_by(estimator, ROWS) if "noise" in words]
+    assert said
+    assert list(estimator.noise_report_.warnings) == said
+
+
 def test_an_exact_fit_has_no_report_and_forgets_an_earlier_one():
     scaler = FederatedStandardScaler(epsilon=1.0, **BOX).fit(ROWS)
     assert hasattr(scaler, "noise_report_")

@@ -21,7 +21,7 @@ from skprivbn.federation import (
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.gate import weigh_rows
-from skprivbn.privacy._options import warn_of_noise
+from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import add_moments, read_moments
 from skprivbn.structure._edge_rules import EdgeRules
@@ -40,7 +40,6 @@ from skprivbn.structure.gaussian._scores import (
     expand,
     noise_on_correlations,
 )
-from skprivbn.utils import warn_user
 from skprivbn.utils._linalg import upper
 
 #: partial correlation that a network's edge may well have
@@ -193,14 +192,13 @@ def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Momen
     known = read_moments(found, terms, n_parties, floor=1e-4)
     # noise alone would make eigenvalues of about the square root times its size
     spread = np.mean(np.diag(known.covariance) / known.noise**2)
-    warn_of_noise(np.sqrt(len(known.mean)), spread)
+    drowned = known.warnings or words_of_noise(np.sqrt(len(known.mean)), spread)
     known = replace(known, n_rows=max(known.n_rows, 2.0))
-    warn_of_hidden_edges(known)
-    return known
+    return replace(known, warnings=(*drowned, *words_of_hidden_edges(known)))
 
 
-def warn_of_hidden_edges(moments: Moments) -> None:
-    """Warn if edges must be strong to stand out from noise; say how many rows would do.
+def words_of_hidden_edges(moments: Moments) -> tuple[str, ...]:
+    """Return a warning if edges must be strong to stand out, with the rows they need.
 
     Of noisy moments and the public scale of the noise: it costs no budget.
     """
@@ -209,7 +207,7 @@ def warn_of_hidden_edges(moments: Moments) -> None:
     penalty = edge_penalty(n_rows, len(moments.mean))
     weakest = np.sqrt(-np.expm1(-2 * penalty / effective_rows(moments)))
     if weakest <= WEAK:
-        return
+        return ()
     if weakest > 0.9:  # eigenvalues are those of the noise and say nothing of rows
         needed = "many times the rows"
     else:
@@ -218,10 +216,10 @@ def warn_of_hidden_edges(moments: Moments) -> None:
         noisy = 4 * wanted * (noise * n_rows) ** 2
         n_needed = (wanted + np.sqrt(wanted**2 + noisy)) / 2
         needed = f"about {float(f'{n_needed:.1g}'):,.0f} rows"
-    warn_user(
+    return (
         "privacy noise hides edges between columns whose partial correlation is below "
         f"{weakest:.2f}: {needed} would show {WEAK} at this epsilon; tighter bounds or "
-        "fewer columns help, too"
+        "fewer columns help, too",
     )
 
 
