@@ -6,7 +6,7 @@ every marginal that no table of the model has; networkx builds a junction tree f
 candidate, and one measurement is put together for each step of a search for its noise.
 Here marginals come from `TableLayout`, sizes of junction trees from bit masks, and a
 measurement is made once; `mirror_descent` takes mbi's steps. Tables are chosen and
-measured by OpenDP, with its noise and its budget.
+measured by OpenDP, with its noise and its budget, to a millionth of the noise's scale.
 
 Marginals of a model are equal to 1e-15, a hundred steps of the estimation to 1e-10;
 after a thousand, whether a step was taken may have depended on a rounding (tables of
@@ -34,6 +34,7 @@ FEW_STATES = 6
 def quick_choices():
     """Make AIM choose faster in this block."""
     import mbi
+    from opendp import _internal
     from opendp.extras.mbi import _aim
     from opendp.mod import Transformation
 
@@ -67,8 +68,23 @@ def quick_choices():
             told[key] = transformation, d_in, sensitivities(transformation, d_in)
         return told[key][2]
 
-    told = {}
+    told, searched = {}, _internal._binary_search
+
+    def near_boundary(predicate, lower=None, upper=None, return_sign=False, T=None):
+        """Stop the search for the least noise at a millionth, on the private side."""
+        high = next((s for s in 2.0 ** np.arange(60) if predicate(float(s))), None)
+        scales = (high or 1.0) * 0.5 ** np.arange(1, 60)
+        low = next((s for s in scales if not predicate(float(s))), None)
+        if high is None or low is None:  # it is no scale that is looked for
+            return searched(predicate, lower, upper, return_sign, T)
+        low, high = float(low), float(high)
+        while high / low > 1 + 1e-6:
+            middle = (low * high) ** 0.5
+            low, high = (low, middle) if predicate(middle) else (middle, high)
+        return high
+
     with (
+        patch.object(_internal, "_binary_search", near_boundary),
         patch.object(Transformation, "map", remembered),
         patch.object(mbi.MarkovRandomField, "project", project),
         patch.object(mbi.junction_tree, "hypothetical_model_size", model_megabytes),

@@ -104,8 +104,11 @@ def ours(train, test, sizes, epsilon, cliques, party=None, **options):
     }
 
 
-def peer(train, test, sizes, epsilon, kind, iterations, max_size=None, quick=False):
-    """One release by OpenDP's AIM or MST, with the same zCDP budget as ours."""
+def release(train, sizes, epsilon, kind, iterations, max_size=None, quick=False):
+    """The field of one release by OpenDP's AIM or MST, and its seconds.
+
+    With the same zCDP budget as ours; its nodes are named in the order of columns.
+    """
     import mbi.estimation
     import opendp.prelude as dp
 
@@ -159,7 +162,13 @@ def peer(train, test, sizes, epsilon, kind, iterations, max_size=None, quick=Fal
         for clique in table.model.potentials.cliques
     }
     states = {name: range(size) for name, size in zip(names, sizes)}
-    field = MarkovRandomField(names, states, potentials)
+    return MarkovRandomField(names, states, potentials), seconds
+
+
+def peer(train, test, sizes, epsilon, kind, iterations, **how):
+    """One release by a mechanism of OpenDP, and how good it is."""
+    field, seconds = release(train, sizes, epsilon, kind, iterations, **how)
+    names = field.nodes
     return {
         **errors(train, sizes, lambda c: field.query([names[i] for i in c])),
         "held-out likelihood": field.log_likelihood(test).mean(),

@@ -137,6 +137,10 @@ SECTIONS = {
         "Defaults of private mixtures: `PPEMGaussianMixture`",
         "Adjusted Rand indices with true components, log-likelihoods of a row.",
     ),
+    "private_defaults_tables": Section(
+        "Classifiers trained on synthetic rows: `DPCGMLearner` beside MST",
+        "Areas under the ROC curve on real rows, delta=1e-6 where nothing is said.",
+    ),
     "private_intervals_moments": Section(
         "Intervals of private means and covariances: `FederatedPCA.conf_int`",
         "Share of 95 % intervals that cover the truth.",

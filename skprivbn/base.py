@@ -17,7 +17,13 @@ from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.federation import check_received, declare_noise
 from skprivbn.federation._session import warn_of_roster
 from skprivbn.partition import check_horizontal, is_partition
-from skprivbn.privacy._options import UncountedFitsMixin, charge, note_exact_score
+from skprivbn.privacy._options import (
+    UncountedFitsMixin,
+    charge,
+    note_exact_score,
+    note_exact_step,
+    warn_of_exact_step,
+)
 from skprivbn.programs._applied import (
     add_scores,
     predict_at_sites,
@@ -92,11 +98,13 @@ def by_holders(method: Callable) -> Callable:
     @wraps(method)
     def apply(self, X, **beside):
         check_is_fitted(self)
-        if not is_partition(X):
-            return method(self, X, **beside)
-        if method.__name__ == "transform":
-            return transform_at_holders(self, X)
-        return predict_at_sites(self, X, method.__name__, aligned=beside)
+        is_here, transforms = not is_partition(X), method.__name__ == "transform"
+        if not is_here and not transforms:
+            return predict_at_sites(self, X, method.__name__, aligned=beside)
+        made = method(self, X, **beside) if is_here else transform_at_holders(self, X)
+        if transforms:
+            note_exact_step(self, X, made)
+        return made
 
     return apply
 
@@ -126,6 +134,7 @@ class RowsMixin(SavedVersionMixin):
 
     def _learn_watched(self, X, y, *checked):
         """Learn, and tell whoever watches of every step, if there are steps."""
+        warn_of_exact_step(self, X)
         if self._steps is None:
             self._learn(*checked)
         else:

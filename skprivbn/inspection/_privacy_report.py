@@ -91,7 +91,8 @@ def privacy_report(
     for number, learner in enumerate(learners, 1):
         above = f", part {number} of {len(learners)}" if len(learners) > 1 else ""
         report = _Report(learner, "" if number == 1 else str(number))
-        header = report.header(title, f"Privacy report{above}", _other_fits(estimator))
+        further = _other_fits(estimator) + _all_parts(learners)
+        header = report.header(title, f"Privacy report{above}", further)
         parts += [header, *report.sections()]
     text = " ".join(re.sub("<[^>]*>", " ", part) for part in parts)
     words = [tag("div", tag("dt", a), tag("dd", b)) for a, b in glossary_of(text)]
@@ -117,6 +118,22 @@ def _find_learners(estimator):
         return _find_learners(estimator.best_estimator_)
     steps = [step for _, step in getattr(estimator, "steps", [])]
     return [found for step in steps for found in _find_learners(step)]
+
+
+def _all_parts(learners):
+    """Say what the parts of a page cost together, if one of them has noise."""
+    spent = [getattr(learner, "privacy_spent_", None) for learner in learners]
+    costs = [float("inf") if cost is None else cost.epsilon for cost in spent]
+    if len(costs) == 1 or not any(0 < cost < float("inf") for cost in costs):
+        return ""
+    if max(costs) < float("inf"):
+        return f" All {len(costs)} parts together have epsilon = {sum(costs):g}."
+    exact = [str(i) for i, cost in enumerate(costs, 1) if cost == float("inf")]
+    return (
+        f" All {len(costs)} parts together have no finite epsilon: no noise was added "
+        f"in part {', '.join(exact)}, so that the noise of other parts limits what "
+        "these alone tell about a person, not what all of them do."
+    )
 
 
 def _other_fits(estimator):

@@ -99,7 +99,7 @@ GLOSSARY = {
     "covariance, moments": "averages, spreads and joint spreads of columns",
     "delta": "the small probability with which the limit epsilon may fail",
     "epsilon": "limit of what a result can tell about one row; 0 is nothing, below 1 "
-    "is usually called strong, above 10 weak",
+    "is usually called strong, above 5 weak",
     "gradient, Hessian": "in which direction, and how fast, a fit would improve",
     "hash call": "a step of the protection; each doubling costs one bit of security",
     "log-likelihood": "how well a model fits the rows",

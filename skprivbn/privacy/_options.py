@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Self
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from skprivbn.utils._sklearn import Interval
 _uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()
 #: not empty once it was said that an estimator, or a clone of it, scores exactly
 _scored: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+#: by the id of transformed rows, while they live: which step was fitted without noise
+_exact_steps: dict[int, tuple[ref, str]] = {}
 
 PRIVACY_CONSTRAINTS = {
     "epsilon": [Interval(Real, 0, None, closed="neither"), None],
@@ -306,6 +308,43 @@ def note_uncounted_fit(estimator: Any) -> None:
             f"epsilon again, {sum(fits):.3g} so far, and nothing adds up what "
             "it and further fits spend. Pass "
             "accountant=PrivacyAccountant(epsilon=...), which limits it"
+        )
+
+
+def note_exact_step(step: Any, X: Any, transformed: Any) -> None:
+    """Remember that rows were transformed by what was learnt of rows without noise.
+
+    Parameters
+    ----------
+    step : estimator
+        A fitted transformer.
+    X, transformed : array-like or partition
+        Its rows, and what became of them.
+    """
+    _, name = _exact_steps.get(id(X), (None, None))
+    if hasattr(step, "ledger_") and not hasattr(step, "privacy_spent_"):
+        name = type(step).__name__
+    if name is not None and transformed is not X:
+        key = id(transformed)
+        alive = ref(transformed, lambda _: _exact_steps.pop(key, None))
+        _exact_steps[key] = alive, name
+
+
+def warn_of_exact_step(estimator: Any, X: Any) -> None:
+    """Warn if a private fit gets rows of a step that was fitted without noise.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like or partition
+        Rows as `fit` gets them.
+    """
+    if getattr(estimator, "epsilon", None) is not None and id(X) in _exact_steps:
+        name = _exact_steps[id(X)][1]
+        warn_leak(
+            f"{name} in front of {type(estimator).__name__} was fitted without noise: "
+            "together they have no finite epsilon, whatever this fit spends. Give it "
+            "epsilon= of its own, or replace it by public bounds, states or edges"
         )
 
 

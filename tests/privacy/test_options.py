@@ -15,6 +15,7 @@ from skprivbn.exceptions import (
     PrivacyLeakWarning,
 )
 from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.inspection import privacy_report
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import (
@@ -34,6 +35,7 @@ NUMERIC = [
     FederatedGaussianBayesianNetwork(bounds=BOUNDS),
     FederatedNotearsADMM(bounds=BOUNDS, max_iter=5),
 ]
+ACCOUNTANT = PrivacyAccountant(np.inf)
 quiet = pytest.mark.filterwarnings("ignore")
 
 
@@ -224,3 +226,26 @@ def test_a_single_holder_with_epsilon_is_not_told_that_there_is_nobody_to_hide_f
         warnings.simplefilter("error", PrivacyLeakWarning)
         FederatedStandardScaler(epsilon=1.0, bounds=(-5, 5)).fit(X)
         HorizontalPartition({"one": X}).describe(epsilon=1.0, bounds=(-5, 5))
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, lambda X: HorizontalPartition({"a": X})])
+def test_a_step_without_noise_in_front_of_a_private_one_is_warned_of(wrap):
+    X = wrap(np.random.default_rng(0).normal(size=(500, 2)))
+    network = FederatedGaussianBayesianNetwork(
+        epsilon=50.0, bounds=BOUNDS, accountant=ACCOUNTANT
+    )
+    exact, noisy = FederatedStandardScaler(), NUMERIC[0]
+    bins = FederatedKBinsDiscretizer(2, strategy="uniform", bounds=BOUNDS)
+    for between in ([], [bins]):  # public edges do not hide what came before
+        with (
+            pytest.warns(PrivacyLeakWarning, match="nobody to hide"),
+            pytest.warns(PrivacyLeakWarning, match="StandardScaler in front of"),
+        ):
+            make_pipeline(exact, *between, network).fit(X)
+        assert "together have no finite epsilon: no noise was added in part 1" in (
+            privacy_report(make_pipeline(exact, *between, network))
+        )
+    noisy = clone(noisy).set_params(epsilon=50.0, accountant=ACCOUNTANT)
+    private = make_pipeline(noisy, network).fit(X)
+    assert "2 parts together have epsilon = 100." in privacy_report(private)
+    make_pipeline(bins, network).fit(X)
