@@ -65,6 +65,7 @@ def encode_columns(
     names: Sequence,
     declared: Sequence[list | None] | None = None,
     strict: bool = True,
+    gaps: bool = False,
 ) -> tuple[np.ndarray, list[list]]:
     """Return columns of labels as codes, or say why they cannot be.
 
@@ -78,6 +79,8 @@ def encode_columns(
     strict : bool, default=True
         Otherwise nothing in a record raises, since noise follows: what is missing or
         no state counts as the first state. All labels must be declared.
+    gaps : bool, default=False
+        Whether entries may be missing: these have the code after the last state's.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def encode_columns(
         Labels of every column, in the order of their codes.
     """
     states = [
-        labels or check_found(name, _distinct(name, column))
+        labels or check_found(name, _distinct(name, column, gaps))
         for name, labels, column in zip(names, declared or [None] * len(names), X.T)
     ]
     largest = max((len(labels) for labels in states), default=1)
@@ -97,20 +100,23 @@ def encode_columns(
         for start in range(0, len(X), _CHUNK):
             rows = slice(start, start + _CHUNK)
             found = encode(X[rows, j : j + 1], [name], {name: labels}, strict)[:, 0]
-            if strict and (found == MISSING).any():
+            if strict and not gaps and (found == MISSING).any():
                 raise _missing(name)
-            codes[rows, j] = np.maximum(found, 0)
+            codes[rows, j] = np.where(
+                found == MISSING, len(labels) if gaps else 0, found
+            )
     return codes, states
 
 
-def _distinct(name, column):
-    """Return the labels of a column, none of them missing."""
+def _distinct(name, column, gaps):
+    """Return the labels of a column; without gaps, none may be missing."""
     labels = set()
     for start in range(0, len(column), _CHUNK):
         labels.update(column[start : start + _CHUNK].tolist())
-    if any(is_missing(label) for label in labels):
+    known = {label for label in labels if not is_missing(label)}
+    if len(known) < len(labels) and not (gaps and known):
         raise _missing(name)
-    return labels
+    return known
 
 
 def _missing(name):
@@ -119,7 +125,9 @@ def _missing(name):
     )
 
 
-def check_columns_at_hand(partition: Any, states: list | None) -> list[int] | None:
+def check_columns_at_hand(
+    partition: Any, states: list | None, gaps: bool = False
+) -> list[int] | None:
     """Say what is wrong with tables at hand; remote parties only refuse.
 
     Parameters
@@ -127,6 +135,8 @@ def check_columns_at_hand(partition: Any, states: list | None) -> list[int] | No
     partition : VerticalPartition or RemoteColumns
     states : list of (list or None) or None
         Public labels of every column.
+    gaps : bool, default=False
+        As of :func:`encode_columns`.
 
     Returns
     -------
@@ -139,13 +149,18 @@ def check_columns_at_hand(partition: Any, states: list | None) -> list[int] | No
     declared = dict(zip(names, states or [None] * len(names)))
     for party, held in partition.columns.items():
         table = partition._blocks[party]["X"]
-        _, found = encode_columns(table, held, [declared[name] for name in held])
+        labels = [declared[name] for name in held]
+        _, found = encode_columns(table, held, labels, gaps=gaps)
         sizes |= {name: len(labels) for name, labels in zip(held, found)}
     return [sizes[name] for name in names]
 
 
 def read_codes(
-    me: Me, names: Sequence, states: list | None, strict: bool = True
+    me: Me,
+    names: Sequence,
+    states: list | None,
+    strict: bool = True,
+    gaps: bool = False,
 ) -> tuple[np.ndarray, list[list]]:
     """Turn the labels of the own columns into codes, or refuse what are none.
 
@@ -156,7 +171,7 @@ def read_codes(
         Of all columns.
     states : list of (list or None) or None
         Labels of all columns; of those without, the labels that occur.
-    strict : bool, default=True
+    strict, gaps : bool
         As of :func:`encode_columns`.
 
     Returns
@@ -168,13 +183,17 @@ def read_codes(
     X, own = own_table(me), own_columns(me)
     declared = None if states is None else [states[v] for v in own]
     try:
-        return encode_columns(X, [names[v] for v in own], declared, strict)
+        return encode_columns(X, [names[v] for v in own], declared, strict, gaps)
     except ValueError:
         raise PartyRefusal("invalid-data") from None
 
 
 def can_be_counts(
-    table: np.ndarray, own: Sequence[int], margin: np.ndarray, step: int = 1
+    table: np.ndarray,
+    own: Sequence[int],
+    margin: np.ndarray,
+    step: int = 1,
+    gaps: bool = False,
 ) -> bool:
     """Tell whether an opened table can hold counts of the records.
 
@@ -190,6 +209,8 @@ def can_be_counts(
         Own counts of these; without any, the number of records.
     step : int, default=1
         Counts were rounded down to multiples of it.
+    gaps : bool, default=False
+        Whether records are left out that lack an entry of another party's column.
 
     Returns
     -------
@@ -198,6 +219,8 @@ def can_be_counts(
     others = tuple(axis for axis in range(table.ndim) if axis not in own)
     lost = margin - table.sum(axis=others)
     most = (step - 1) * prod(table.shape[axis] for axis in others)
+    if gaps and others:
+        most = margin.max()
     whole = (table >= 0) & (table % step == 0)
     return bool(whole.all() and (lost >= 0).all() and (lost <= most).all())
 

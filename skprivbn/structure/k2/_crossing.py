@@ -74,7 +74,7 @@ class Crossing:
 
     def __init__(self, plan, family, chosen, holders):
         self.family, self.chosen, self.holders = tuple(family), chosen, holders
-        self._n_states = plan.n_states
+        self._n_states = plan.n_codes
         self._newest = family[-1] if len(family) > 1 else None
         self._held, self._others = {}, {}
         for name in holders:

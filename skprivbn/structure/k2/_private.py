@@ -104,6 +104,12 @@ class PrivateK2StructureLearner(
         What is opened of the search: the best candidate of every step, or, at the end,
         the parents of all columns and not in which order they were found. The latter
         counts all sets of up to `max_parents` columns, which is for few columns.
+    missing : {"auto", "skip"}, default="auto"
+        What to do with missing entries (NaN or None) in `fit`. "auto" is an error
+        without `epsilon`; with it they count as the first state. "skip" leaves a
+        record out of the tables that need the entry, and compares each candidate on
+        the records that have it, as ``FederatedBayesianNetwork(missing="skip")`` does
+        on rows. Which entries are missing stays at their holder.
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
         None takes the categories of a dataframe, and lets each party tell the labels
@@ -206,6 +212,7 @@ class PrivateK2StructureLearner(
         "backend": COUNT_BACKEND_CONSTRAINT,
         "scores": [StrOptions({"tables", "lindell-pinkas"})],
         "opens": [StrOptions({"order", "structure"})],
+        "missing": [StrOptions({"auto", "skip"})],
         "fit_parameters": ["boolean"],
         "min_cell_count": [Interval(Integral, 0, None, closed="left")],
         "epsilon": PRIVACY_CONSTRAINTS["epsilon"],
@@ -226,6 +233,7 @@ class PrivateK2StructureLearner(
         backend: str | OTBackend | PaillierBackend = "ot",
         scores: str = "tables",
         opens: str = "order",
+        missing: str = "auto",
         states: Mapping | Sequence | None = None,
         fit_parameters: bool = True,
         min_cell_count: int = 0,
@@ -243,6 +251,7 @@ class PrivateK2StructureLearner(
         self.backend = backend
         self.scores = scores
         self.opens = opens
+        self.missing = missing
         self.states = states
         self.fit_parameters = fit_parameters
         self.min_cell_count = min_cell_count
@@ -254,7 +263,7 @@ class PrivateK2StructureLearner(
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.epsilon is not None
+        tags.input_tags.allow_nan = not self._refuses_gaps
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -264,9 +273,9 @@ class PrivateK2StructureLearner(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or VerticalPartition
-            Discrete values, without missing entries unless there is `epsilon`. A
-            partition with keys is first
-            aligned by private set intersection.
+            Discrete values, without missing entries unless there is `epsilon` or
+            `missing`. A partition with keys is first aligned by private set
+            intersection.
         y : Ignored
             Not used, present for API consistency by convention.
 
@@ -274,10 +283,15 @@ class PrivateK2StructureLearner(
         -------
         self : object
         """
-        # with noise, nothing that a record holds may raise
-        finite = self.epsilon is None
-        partition = check_vertical(self, X, self.parties, ensure_all_finite=finite)
+        partition = check_vertical(
+            self, X, self.parties, ensure_all_finite=self._refuses_gaps
+        )
         return self._learn_watched(X, y, partition)
+
+    @property
+    def _refuses_gaps(self):
+        # with noise, nothing that a record holds may raise
+        return self.epsilon is None and self.missing == "auto"
 
     def _learn(self, partition, progress):
         terms = self._terms(partition)
@@ -286,7 +300,8 @@ class PrivateK2StructureLearner(
         if noise is not None:
             sizes = [len(labels) for labels in terms.states]
         else:
-            sizes = check_columns_at_hand(partition, terms.states)
+            gaps = not self._refuses_gaps
+            sizes = check_columns_at_hand(partition, terms.states, gaps)
         if sizes is not None:
             check_table_sizes(sizes, terms.ordering, self.max_parents)
         if partition.n_parties == 1 and noise is None:
@@ -340,6 +355,7 @@ class PrivateK2StructureLearner(
             equivalent_sample_size=self.equivalent_sample_size,
             scores=self.scores,
             opens=self.opens,
+            missing="error" if self.missing == "auto" else self.missing,
             # what is declared, nobody has to read off the data
             states=known_states(self.states, names, partition.categories),
             backend=CountBackend.of(self.backend),

@@ -53,6 +53,7 @@ class K2Terms(LabelTerms):
     equivalent_sample_size: float
     scores: str
     opens: str
+    missing: str
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
@@ -87,6 +88,17 @@ class K2Terms(LabelTerms):
                 f"opens='structure' would count {n_families} families, more than "
                 f"{MAX_FAMILIES}: lower max_parents, or choose opens='order'"
             )
+        if self.missing != "error" and (
+            self.missing != "skip"
+            or self.opens != "order"
+            or self.scores != "tables"
+            or self.epsilon is not None
+        ):
+            raise ValueError(
+                "missing='skip' compares families on the records that have their "
+                "entries: with opens='order', scores='tables', and without epsilon, "
+                "where what is missing counts as the first state"
+            )
         if self.epsilon is not None and None in (self.states or [None]):
             raise ValueError(
                 "epsilon needs states=, those of all columns: which values occur is "
@@ -117,7 +129,11 @@ def private_k2(me: Me) -> Generator[Any, Any, dict]:
     terms, talk = me.terms, start_talk(me)
     noise = terms.noise(len(terms.owners), len(me.roster))
     codes, states = read_codes(
-        me, range(len(terms.owners)), terms.states, strict=noise is None
+        me,
+        range(len(terms.owners)),
+        terms.states,
+        strict=noise is None,
+        gaps=terms.missing == "skip",
     )
     codes = codes[(yield from find_records(me, talk))]
     plan, states = yield from agree_on_plan(me, talk, codes, states)
@@ -159,8 +175,15 @@ def agree_on_plan(
 ) -> Generator[Any, Any, tuple[K2Plan, list]]:
     """Tell each other the number of records and the labels; make the plan of these."""
     declared = me.terms.states or [None] * len(me.terms.owners)
-    columns = zip(own_columns(me), codes.T)
-    check_labels(me, (column.tolist() for v, column in columns if declared[v] is None))
+    columns = zip(own_columns(me), codes.T, states)
+    check_labels(
+        me,
+        (
+            column[column < len(labels)].tolist()
+            for v, column, labels in columns
+            if declared[v] is None
+        ),
+    )
     told = yield from converse(
         compare(talk, {"n_samples": len(codes), "states": states}),
         "number of records, labels of columns",
@@ -263,10 +286,6 @@ def make_plan(
             raise PartyRefusal("invalid-data") from None
     listed = [states[v] for v in range(len(owners))]
     n_states = tuple(len(labels) for labels in listed)
-    try:
-        check_table_sizes(n_states, terms.ordering, terms.max_parents)
-    except ValueError:
-        raise PartyRefusal("out-of-range") from None
     plan = K2Plan(
         tuple(owners),
         n_states,
@@ -277,7 +296,12 @@ def make_plan(
         terms.equivalent_sample_size,
         terms.scores,
         terms.opens,
+        terms.missing,
     )
+    try:
+        check_table_sizes(plan.n_codes, terms.ordering, terms.max_parents)
+    except ValueError:
+        raise PartyRefusal("out-of-range") from None
     return plan, listed
 
 

@@ -55,30 +55,38 @@ class _FamilyLookup:
 
 
 class ScoreLookup(_FamilyLookup):
-    """A lookup for each cell, and one for each configuration of parents."""
+    """A lookup for each cell, and one for each configuration of parents.
+
+    Of records with gaps, those of the table without the last parent are subtracted.
+    """
 
     def _plan(self, book, max_bytes):
-        which = []
+        which, signs, self._sizes, self._constants = [], [], [], []
         for family in self._families:
-            terms = self._search.terms(family)
-            n_cells, q = self._search._n_lookups(family)
-            which += [book.position(terms.cell)] * n_cells
-            which += [book.position(terms.configuration)] * q
+            size, constant = 0, 0
+            for part, sign in zip(self._search.scored(family), (1, -1)):
+                terms = self._search.terms(part)
+                n_cells, q = self._search._n_lookups(part)
+                which += [book.position(terms.cell)] * n_cells
+                which += [book.position(terms.configuration)] * q
+                signs += [sign] * (n_cells + q)
+                size += n_cells + q
+                constant += sign * terms.constant * q
+            self._sizes.append(size)
+            self._constants.append(constant)
+        self._signs = np.array(signs).astype(np.uint64)
         self._add("scores", book.tables(), which, max_bytes)
 
     def look_up(self, talk, counts):
         """Return {family: own share of its score}."""
         indices = []
         for family in self._families:
-            own = counts[family]
-            indices += [own.ravel(), own.sum(axis=0, dtype=own.dtype).ravel()]
+            own = self._search.complete(family, counts[family])
+            for _ in self._search.scored(family):
+                indices += [own.ravel(), own.sum(axis=0, dtype=own.dtype).ravel()]
+                own = own.sum(axis=-1, dtype=own.dtype)
         values = yield from self._look_up(talk, "scores", indices)
-        sizes = [sum(self._search._n_lookups(family)) for family in self._families]
-        constants = [
-            self._search.terms(family).constant * counts[family][0].size
-            for family in self._families
-        ]
-        return self._scores(talk, values, sizes, constants)
+        return self._scores(talk, values * self._signs, self._sizes, self._constants)
 
 
 class SeriesScores:

@@ -70,6 +70,9 @@ class K2Plan:
     equivalent_sample_size : float
     scores : {"tables", "lindell-pinkas"}
     opens : {"order", "structure"}
+    missing : {"error", "skip"}
+        "skip": a missing entry has the code after the last state's. Families are
+        compared on the records that have all of their entries.
     """
 
     owners: tuple
@@ -81,15 +84,26 @@ class K2Plan:
     equivalent_sample_size: float = 10.0
     scores: str = "tables"
     opens: str = "order"
+    missing: str = "error"
 
     def __post_init__(self):
         if self.n_samples > MAX_SAMPLES:
             raise OverflowError(f"more than {MAX_SAMPLES} records")
 
     @property
+    def has_gaps(self):
+        """Whether entries may be missing."""
+        return self.missing == "skip"
+
+    @property
+    def n_codes(self):
+        """States of every variable, and that of a missing entry."""
+        return tuple(n + self.has_gaps for n in self.n_states)
+
+    @property
     def max_counts(self):
         """Bound on the counts of all families of a search."""
-        largest = sorted(self.n_states, reverse=True)[: self.max_parents + 1]
+        largest = sorted(self.n_codes, reverse=True)[: self.max_parents + 1]
         n = len(self.owners)
         n_families = n * (n - 1) // 2 * self.max_parents
         if self.opens == "structure":
@@ -157,7 +171,7 @@ class SharedK2:
         # differences of counts have a sign
         has_sign = plan.criterion == "total_variation"
         self.ring = bit_length_dtype(self.index_bits + has_sign)
-        self.own = OwnColumns(columns, plan.n_states, plan.n_samples)
+        self.own = OwnColumns(columns, plan.n_codes, plan.n_samples)
         self.nodes = [self._first_state(node) for node in plan.ordering]
         #: own shares of counts by family: of single columns, then of all pairs and of
         #: the candidates of the last step
@@ -181,7 +195,8 @@ class SharedK2:
         n = self.plan.n_samples
         self.distances = {v: DistanceTerms(x, n) for v, x in (margins or {}).items()}
         for node in self.nodes:
-            if node.counts is not None:
+            # of records with gaps, what a parent gains is scored
+            if node.counts is not None and not self.plan.has_gaps:
                 node.score = self._own_score(node.family, node.counts)
 
     def searching(self):
@@ -253,7 +268,8 @@ class SharedK2:
             if node.searching:
                 node.family = [*node.family, node.candidates[winner - 1]]
                 node.counts = counts.get(tuple(node.family))
-                node.score = scores.get(tuple(node.family), np.uint64(0))
+                if not self.plan.has_gaps:
+                    node.score = scores.get(tuple(node.family), np.uint64(0))
         pairs = {f: c for f, c in self._known.items() if len(f) == 2}
         self._known = pairs | counts
 
@@ -282,7 +298,7 @@ class SharedK2:
             shares = [
                 np.zeros([self.plan.n_states[v] for v in node.family], self.ring)
                 if node.counts is None
-                else node.counts
+                else self.complete(node.family, node.counts)
                 for node in self.nodes
             ]
         else:
@@ -326,13 +342,25 @@ class SharedK2:
             family, table = node.family, tables[node.family[0]]
             mine = [v for v in family if self.plan.owners[v] == self.talk.name]
             own = [family.index(v) for v in mine]
-            if not can_be_counts(table, own, self.own.counts(mine), step):
+            margin = self.complete(mine, self.own.counts(mine))
+            if not can_be_counts(table, own, margin, step, self.plan.has_gaps):
                 return False
+            # tables with gaps are of other records each
             for i, v in enumerate(family) if step == 1 else ():
                 margin = table.sum(axis=tuple(j for j in range(len(family)) if j != i))
-                if (margins.setdefault(v, margin) != margin).any():
+                if not self.plan.has_gaps and (
+                    (margins.setdefault(v, margin) != margin).any()
+                ):
                     return False
         return True
+
+    def complete(self, family, counts):
+        """Return the part of a table that is of records without gaps."""
+        return counts[tuple(slice(self.plan.n_states[v]) for v in family)]
+
+    def scored(self, family):
+        """Families whose scores make up that of a family: added, then subtracted."""
+        return [family, family[:-1]] if self.plan.has_gaps else [family]
 
     def terms(self, family):
         """Score tables of a family: its node, then its parents."""
@@ -368,8 +396,14 @@ class SharedK2:
             raise OverflowError(str(error)) from None
 
     def _bound(self, family):
-        q = prod(self.plan.n_states[v] for v in family[1:])
-        return self.terms(family).bound(self.plan.n_states[family[0]], q)
+        n_states = self.plan.n_states
+        return sum(
+            self.terms(part).bound(
+                n_states[part[0]], prod(n_states[v] for v in part[1:])
+            )
+            for part in self.scored(family)
+            if part
+        )
 
     def _lead(self, families):
         """By how much a score has to beat an earlier one: by what both may be off.
@@ -452,7 +486,11 @@ class SharedK2:
         return counts
 
     def _own_score(self, family, counts):
-        score = self.terms(family).score(counts.astype(np.int64))
+        counts = self.complete(family, counts).astype(np.int64)
+        score = self.terms(family).score(counts)
+        if self.plan.has_gaps:
+            # the gain of the last parent, on the same records
+            score -= self.terms(family[:-1]).score(counts.sum(axis=-1))
         return np.int64(score).astype(np.uint64)
 
     def _plan_lookups(self, families):
@@ -462,7 +500,7 @@ class SharedK2:
             holders = self._holders(family)
             if len(holders) > 1:
                 by_holders.setdefault(holders, []).append(family)
-                n_lookups = sum(self._n_lookups(family))
+                n_lookups = sum(sum(self._n_lookups(f)) for f in self.scored(family))
                 sizes[holders] = sizes.get(holders, 0) + n_lookups * len(holders)
         # what all have together is public, so that everybody shares memory out alike
         per_size = _LOOKUP_BYTES / max(1, sum(sizes.values()))
@@ -495,9 +533,11 @@ class SharedK2:
             shares.append(share)
             holders = self._holders(node.family)
             if holders == (self.talk.name,):
-                share[...] = transform[node.counts].astype(np.int64)
+                own = self.complete(node.family, node.counts)
+                share[...] = transform[own].astype(np.int64)
             elif self.talk.name in holders:
-                by_holders.setdefault(holders, []).append((node.counts, share))
+                own = self.complete(node.family, node.counts)
+                by_holders.setdefault(holders, []).append((own, share))
         sides = {
             f"tables {self._label(holders)}": partial(
                 self._look_up_tables,

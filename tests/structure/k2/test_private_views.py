@@ -56,15 +56,15 @@ def only_counts(search):
     return search._count(search.talk, search.searching())
 
 
-def run_search(roster, links=None, column=CONSTANT, steps=whole_search, opens="order"):
+def run_search(roster, links=None, column=CONSTANT, steps=whole_search, **options):
     """Messages that each party gets while all learn from columns that are the same."""
     session, views = os.urandom(16), {name: [] for name in roster}
     links = links or deal_links(roster, session)
     owners = tuple(roster[v % len(roster)] for v in range(len(roster) + 1))
     n = len(owners)
     n_steps = 2 if n == 3 else 1
-    plan = K2Plan(owners, (2,) * n, tuple(range(n)), N_SAMPLES, n_steps, opens=opens)
-    kind = SharedK2 if opens == "order" else SharedStructure
+    plan = K2Plan(owners, (2,) * n, tuple(range(n)), N_SAMPLES, n_steps, **options)
+    kind = SharedK2 if plan.opens == "order" else SharedStructure
 
     def side(name):
         talk = Conversation(name, roster, session)
