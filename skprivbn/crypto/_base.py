@@ -22,7 +22,13 @@ from sklearn.base import BaseEstimator
 
 from skprivbn.crypto._authentication import GroupKey, TagRing, TagSecrets
 from skprivbn.crypto._derive import join_fields, session_binding
-from skprivbn.crypto._numbers import FixedPoint, check_range, check_vector
+from skprivbn.crypto._numbers import (
+    FRACTION_BITS,
+    MAX_SUM,
+    check_vector,
+    decode_fixed_point,
+    encode_fixed_point,
+)
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.utils._sklearn import CachedParameterNames, check_parameters
 
@@ -59,20 +65,13 @@ class HiddenVector:
 
     def to_payload(self) -> dict:
         """Return the dict that the wire format carries."""
-        numbers = self.length, self.round, self.addends, _checksum(self.parts)
+        checksum = zlib.crc32(b"".join(self.parts))
+        numbers = self.length, self.round, self.addends, checksum
         return {
             "hidden": self.kind,
             "sum": _NUMBERS.pack(*numbers) + self.key,
             "parts": list(self.parts),
         }
-
-    @classmethod
-    def from_reply(cls, reply: dict) -> Self:
-        """Rebuild what a single party answered."""
-        vector = cls.from_payload(reply["vector"])
-        if vector.addends != 1:
-            raise ProtocolError("not a hidden vector of one party")
-        return vector
 
     @property
     def form(self) -> tuple:
@@ -95,23 +94,9 @@ class HiddenVector:
         if addends < 1:
             raise ProtocolError("a hidden vector of nobody")
         # Against accidents, before anything is parsed; channels authenticate.
-        if checksum != _checksum(parts):
+        if checksum != zlib.crc32(b"".join(parts)):
             raise ProtocolError("a hidden vector was damaged on its way")
         return cls(payload["hidden"], length, number, key, parts, addends)
-
-
-def _digest(limbs):
-    digest = hashlib.sha256()
-    for limb in limbs:
-        digest.update(limb)
-    return digest.digest()
-
-
-def _checksum(parts):
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return checksum
 
 
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
@@ -124,7 +109,15 @@ def number_type(key):
     return _NUMBER_TYPES[key[0]]
 
 
-def read_each(said, read):
+def read_vector(reply):
+    """Return the hidden vector that a single party answered."""
+    vector = HiddenVector.from_payload(reply["vector"])
+    if vector.addends != 1:
+        raise ProtocolError("not a hidden vector of one party")
+    return vector
+
+
+def read_each(said, read=read_vector):
     """Return what a function makes of each party's words, or name who spoke garbage."""
     made = {}
     for name, reply in said.items():
@@ -176,7 +169,6 @@ class _Hidden:
     number: int
     key: bytes
     length: int
-    numbers: FixedPoint
     tags: TagSecrets
     accepted: bytes | None = None
 
@@ -246,17 +238,25 @@ class SumSession(ABC):
 
     def hide(self, vector: np.ndarray, operation: str) -> HiddenVector:
         """Encode and hide a vector (float64, or int64 which is summed exactly)."""
-        vector, n_parties = check_vector(vector), len(self._roster)
-        numbers = self._backend.numbers
-        limit = numbers.limit_of(vector.dtype)
-        check_range(vector, n_parties, limit, numbers.hint)
+        vector = check_vector(vector, len(self._roster))
         number = self._next_number()
-        key = self._key(number, operation, vector, numbers)
-        integers = numbers.encode(vector)
+        fields = join_fields(
+            "sum",
+            self._binding,
+            self._group.transcript,
+            number,
+            operation,
+            vector.size,
+            vector.dtype.str,
+            repr((FRACTION_BITS, MAX_SUM)),
+        )
+        type_code = bytes([_NUMBER_TYPES.index(vector.dtype)])
+        key = type_code + hashlib.sha256(fields).digest()
+        integers = encode_fixed_point(vector)
         tags = self._backend.ring.secrets(
             self._tag_stream, number, key, integers.shape[1], self._roster
         )
-        self._last = _Hidden(number, key, vector.size, numbers, tags)
+        self._last = _Hidden(number, key, vector.size, tags)
         tag = tags.tag(integers, self._name)
         integers = np.concatenate([integers, tag], axis=1)
         parts = self.hide_integers(integers, number, key)
@@ -276,8 +276,7 @@ class SumSession(ABC):
         except Exception as error:
             self._group.erase()
             raise ProtocolError("the total cannot be read") from error
-        numbers = self._last.numbers  # type: ignore[union-attr]
-        return numbers.decode(integers, number_type(total.key))
+        return decode_fixed_point(integers, number_type(total.key))
 
     def exchange(
         self, vector: np.ndarray, operation: str
@@ -316,20 +315,6 @@ class SumSession(ABC):
         self._round += 1
         return self._round
 
-    def _key(self, number, operation, vector, numbers):
-        fields = join_fields(
-            "sum",
-            self._binding,
-            self._group.transcript,
-            number,
-            operation,
-            vector.size,
-            vector.dtype.str,
-            repr((numbers.fraction_bits, numbers.limit)),
-        )
-        type_code = bytes([_NUMBER_TYPES.index(vector.dtype)])
-        return type_code + hashlib.sha256(fields).digest()
-
     def _verified(self, total):
         last, counted = self._last, self.counted
         if last is None or total.round != last.number:
@@ -351,7 +336,7 @@ class SumSession(ABC):
             raise ProtocolError("the total has another shape than what was hidden")
         values, tag = integers[:, :n_values], integers[:, n_values:]
         last.tags.check(values, tag, counted)
-        digest = _digest(values)
+        digest = hashlib.sha256(np.ascontiguousarray(values)).digest()
         if last.accepted is None:
             last.accepted = digest
             self._group.add_verified(last.key, digest)
@@ -374,8 +359,6 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     name: ClassVar[str]
     #: kind of the hidden vectors, for the ledger
     kind: ClassVar[str]
-    #: how values become integers: 56 of 112 bits behind the point
-    numbers: ClassVar[FixedPoint] = FixedPoint(integer_limit=2**63)
     #: where tags of sums are computed: here for integers of up to 128 bits
     ring: ClassVar[TagRing] = TagRing(2**192, coefficient_bits=64, digit_bits=96)
 
@@ -408,7 +391,7 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
 
     def max_sum(self) -> float:
         """Return the largest absolute value that a sum may have."""
-        return float(self.numbers.limit)
+        return float(MAX_SUM)
 
     def key_makers(self, roster: Sequence[str]) -> Sequence[str]:
         """Return the parties that make the key of all, which tags come from.
@@ -485,18 +468,14 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
         -------
         total : HiddenVector
         """
-        return self.add_vectors(said)
-        yield  # makes this a generator, as where a sum takes several rounds
-
-    def add_vectors(self, said: dict[str, dict]) -> HiddenVector:
-        """Add what parties hid, or name the party whose vector cannot be added."""
-        hidden = read_each(said, HiddenVector.from_reply)
+        hidden = read_each(said)
         try:
             return self.add(list(hidden.values()))
         except (ProtocolError, ValueError):
             for name in self.find_unlike(hidden):
                 raise PartyError(name, "sum", "garbage") from None
             raise
+        yield  # makes this a generator, as where a sum takes several rounds
 
     def find_unlike(self, hidden: dict[str, HiddenVector]) -> list[str]:
         """Name the parties whose vectors cannot be added, or not to most others'.

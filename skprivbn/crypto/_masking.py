@@ -47,6 +47,7 @@ from skprivbn.crypto._base import (
 from skprivbn.crypto._derive import KeyStream, join_fields
 from skprivbn.crypto._numbers import (
     add_limbs,
+    decode_fixed_point,
     limbs_from_bytes,
     limbs_to_bytes,
     pack_limbs,
@@ -69,9 +70,7 @@ TRUSTED_SHARE = 0.5
 N_KEY_MAKERS = 3
 # Masks are added in batches that stay in the processor's cache.
 _BATCH_BYTES = 2**19
-# Of so few, each is a batch.
-_FEW = 4
-# On the wire, integers are as long as their sums may be: see FixedPoint.
+# On the wire, integers are as long as their sums may be: see `_numbers`.
 _FLOAT_BYTES, _INTEGER_BYTES = 14, 8
 
 
@@ -279,7 +278,7 @@ class MaskingBackend(AdditiveBackend):
         """
         added = replace(total, parts=add_masked([total.parts]))
         limbs = open_masked(added, total.length + self.ring.n_digits)
-        values = self.numbers.decode(limbs[:, : total.length], number_type(total.key))
+        values = decode_fixed_point(limbs[:, : total.length], number_type(total.key))
         return values, total if self.signed else pack_total(total, limbs)
 
     def describe(self, roster: Sequence[str]) -> dict:
@@ -469,10 +468,6 @@ def add_masked(columns):
 def sum_of_masks(streams, number, name, n_values):
     """Add the masks of one sum from several streams; yields totals of batches."""
     n_bytes = 16 * n_values
-    if len(streams) <= _FEW:
-        for stream in streams:
-            yield limbs_from_bytes(stream.piece(number, name, n_bytes))
-        return
     batch = max(1, _BATCH_BYTES // n_bytes)
     for start in range(0, len(streams), batch):
         chosen = streams[start : start + batch]

@@ -6,11 +6,15 @@ a power of two. Integers that need fewer bytes are packed into these.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 
 import numpy as np
 
+#: values are rounded to multiples of ``2**-FRACTION_BITS``, and sums stay below the
+#: limit in absolute value: integers have 112 bits. Vectors of integers are written as
+#: they are, and their sums have 64 bits
+FRACTION_BITS, MAX_SUM = 56, 2**55
 # Vectors of more integers than these are added one by one.
 _LONG = 1024
 
@@ -19,95 +23,29 @@ class RangeError(OverflowError):
     """A value is too large for the number format that the parties agreed on."""
 
 
-def check_vector(vector):
-    """Return a finite one-dimensional float64 or int64 array.
+def check_vector(vector, n_parties=1):
+    """Return a finite float64 or int64 vector, of which so many can be added.
 
-    Anything else is a ValueError, and values that are no numbers a RangeError.
+    Anything else is a ValueError, and values that are no numbers, or too large, a
+    RangeError. Every party checks its own values for the sum of all, so that no sum can
+    wrap around and nobody needs to know the others' magnitudes.
     """
     vector = np.asarray(vector)
     if vector.ndim != 1:
         raise ValueError(f"expected a one-dimensional vector, got {vector.ndim}-D")
-    if vector.dtype.kind in "biu":
-        if vector.dtype == np.uint64 and vector.size and vector.max() >= 2**63:
-            raise RangeError("unsigned integers of 2**63 or more cannot be summed")
-        return vector.astype(np.int64, copy=False)
-    if vector.dtype.kind != "f":
+    if vector.dtype.kind not in "biuf":
         raise ValueError(f"cannot sum values of dtype {vector.dtype}")
-    vector = vector.astype(np.float64, copy=False)
-    if not np.isfinite(vector).all():
-        raise RangeError("cannot sum NaN or infinite values")
-    return vector
-
-
-def check_range(vector, n_parties, limit, hint):
-    """Raise RangeError unless `n_parties` such vectors sum to less than `limit`.
-
-    Every party checks its own values for the sum of all, so that no sum can wrap
-    around and nobody needs to know the others' magnitudes.
-    """
-    if vector.size == 0:
-        return
+    limit = MAX_SUM if vector.dtype.kind == "f" else 2**63
     # Python numbers: abs(int64 minimum) and the product may not fit 64 bits.
-    smallest, largest = np.minimum.reduce(vector), np.maximum.reduce(vector)
-    largest = max(-smallest.item(), largest.item())
-    if largest * n_parties >= limit:
+    ends = [f.reduce(vector).item() for f in (np.minimum, np.maximum) if vector.size]
+    if not all(map(isfinite, ends)):
+        raise RangeError("cannot sum NaN or infinite values")
+    if max(map(abs, ends), default=0) * n_parties >= limit:
         raise RangeError(
-            f"the sum over {n_parties} parties may exceed the largest value this "
-            f"backend can add, {float(limit):.3g}; {hint}"
+            f"the sum over {n_parties} parties may exceed the largest value that can "
+            f"be added, {float(limit):.3g}; rescale the data"
         )
-
-
-@dataclass(frozen=True)
-class FixedPoint:
-    """How a backend writes values as integers, and how large sums may be.
-
-    Parameters
-    ----------
-    fraction_bits : int, default=56
-        Values are rounded to multiples of ``2**-fraction_bits``.
-    limit : float, default=2**55
-        Sums stay below it in absolute value; every party checks its own share. By
-        default, integers have 112 bits.
-    integer_limit : int, default=None
-        The same for vectors of integers, which then are written as they are. None
-        treats them as other values.
-    hint : str
-        What to do about values that are too large.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> numbers = FixedPoint(fraction_bits=4, limit=1000)
-    >>> numbers.encode(np.array([0.25, -1.0])).view(np.int64)
-    array([[  4, -16],
-           [  0,  -1]])
-    >>> numbers.decode(numbers.encode(np.array([0.3])), np.dtype(float))
-    array([0.3125])
-    """
-
-    fraction_bits: int = 56
-    limit: float = 2**55
-    integer_limit: int | None = None
-    hint: str = "rescale the data"
-
-    def limit_of(self, dtype: np.dtype) -> float:
-        """Return what sums of values of a type stay below."""
-        if dtype == np.int64 and self.integer_limit is not None:
-            return self.integer_limit
-        return self.limit
-
-    def _bits_behind(self, dtype):
-        if dtype == np.int64 and self.integer_limit is not None:
-            return 0
-        return self.fraction_bits
-
-    def encode(self, vector: np.ndarray) -> np.ndarray:
-        """Return a checked vector as limbs of shape (2, n_values)."""
-        return encode_fixed_point(vector, self._bits_behind(vector.dtype))
-
-    def decode(self, limbs: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return limbs as a vector of float64 or int64."""
-        return decode_fixed_point(limbs, dtype, self._bits_behind(dtype))
+    return vector.astype(np.float64 if limit == MAX_SUM else np.int64, copy=False)
 
 
 def split_digits(limbs: np.ndarray, n_bits: int, n_digits: int) -> np.ndarray:
@@ -128,7 +66,7 @@ def split_digits(limbs: np.ndarray, n_bits: int, n_digits: int) -> np.ndarray:
     Examples
     --------
     >>> import numpy as np
-    >>> digits = split_digits(encode_fixed_point(np.array([-3, 2**40]), 0), 38, 3)
+    >>> digits = split_digits(encode_fixed_point(np.array([-3, 2**40])), 38, 3)
     >>> digits[1]
     array([274877906943,            4])
     >>> join_digits(digits, 38)[0].view(np.int64)
@@ -173,26 +111,25 @@ def join_digits(digits: np.ndarray, n_bits: int) -> np.ndarray:
     return limbs
 
 
-def encode_fixed_point(vector, fraction_bits):
-    """Encode a checked vector as two limbs; floats are rounded to the grid.
+def encode_fixed_point(vector):
+    """Return a checked vector as limbs: floats rounded to the grid, integers as is.
 
     Examples
     --------
     >>> import numpy as np
-    >>> encode_fixed_point(np.array([1, -1]), 64)
-    array([[                   0,                    0],
-           [                   1, 18446744073709551615]], dtype=uint64)
+    >>> encode_fixed_point(np.array([1, -1]))
+    array([[                   1, 18446744073709551615],
+           [                   0, 18446744073709551615]], dtype=uint64)
+    >>> decode_fixed_point(encode_fixed_point(np.array([0.3])), np.dtype(float))
+    array([0.3])
     """
-    limbs = np.zeros((2, vector.size), dtype=np.uint64)
+    limbs = np.empty((2, vector.size), dtype=np.uint64)
     if vector.dtype == np.int64:
-        limbs[0] = (
-            (vector << fraction_bits).view(np.uint64) if fraction_bits < 64 else 0
-        )
-        limbs[1] = (vector >> min(64 - fraction_bits, 63)).view(np.uint64)
+        limbs[0], limbs[1] = vector.view(np.uint64), (vector >> 63).view(np.uint64)
         return limbs
     # All steps are exact but the rounding: a float has 53 bits, so that a large one is
     # an integer of 64 bits, moved to the left. NumPy shifts by 64 bits as by fewer.
-    scaled = np.rint(vector * 2.0**fraction_bits)
+    scaled = np.rint(vector * 2.0**FRACTION_BITS)
     shift = np.maximum(np.frexp(scaled)[1] - 63, 0)
     integers = np.ldexp(scaled, -shift).astype(np.int64)
     limbs[0] = (integers << shift).view(np.uint64)
@@ -200,20 +137,17 @@ def encode_fixed_point(vector, fraction_bits):
     return limbs
 
 
-def decode_fixed_point(limbs, dtype, fraction_bits):
+def decode_fixed_point(limbs, dtype):
     """Read two limbs as a float64 or int64 vector, the inverse of the encoding."""
     low, high = limbs
     if dtype == np.int64:
-        if fraction_bits in (0, 64):
-            return limbs[fraction_bits // 64].view(np.int64).copy()
-        shift = np.uint64(fraction_bits)
-        return (high << np.uint64(64) - shift | low >> shift).view(np.int64)
+        return low.view(np.int64).copy()
     # of a negative number, flip all bits and add one
     sign = high.view(np.int64) >> 63
     flip = sign.view(np.uint64)
     low_size = (low ^ flip) - flip
     high_size = (high ^ flip) - flip * (low == 0)
-    values = high_size * 2.0 ** (64 - fraction_bits) + low_size * 2.0**-fraction_bits
+    values = high_size * 2.0 ** (64 - FRACTION_BITS) + low_size * 2.0**-FRACTION_BITS
     return np.copysign(values, sign)
 
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from skprivbn.crypto._base import HiddenVector, outvoted
+from skprivbn.crypto._base import outvoted, read_vector
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
     MaskingSession,
@@ -254,7 +254,7 @@ def combine_recoverable(backend, said, roster):
     for name in [n for n in sent if sent[n]["shares"].keys() != keys.keys() - {n}]:
         del sent[name]
     _enough(sent, threshold, "shares")
-    hidden = read((yield _to_deliver(sent)), HiddenVector.from_reply, "vectors")
+    hidden = read((yield _to_deliver(sent)), read_vector, "vectors")
     for name in backend.find_unlike(hidden):
         del hidden[name]
     survivors = [name for name in roster if name in _enough(hidden, threshold, "sum")]

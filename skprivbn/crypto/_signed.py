@@ -15,7 +15,7 @@ and nobody can show different vectors to different parties.
 import hashlib
 from dataclasses import replace
 
-from skprivbn.crypto._base import HiddenVector, outvoted, read_each
+from skprivbn.crypto._base import outvoted, read_each, read_vector
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto._masking import MaskingSession, add_masked
 from skprivbn.exceptions import PartyError, ProtocolError
@@ -109,7 +109,7 @@ def combine_signed(said):
     signed = yield dict.fromkeys(said, {"digests": digests})
     signatures = read_each(signed, _read_signature)
     sent = yield dict.fromkeys(said, {"signatures": signatures})
-    vectors = read_each(sent, HiddenVector.from_reply)
+    vectors = read_each(sent)
     for name, hidden in vectors.items():
         digest = hashlib.sha256(b"".join(hidden.parts)).digest()
         if len(hidden.parts) != 1 or digest != digests[name][:_DIGEST_BYTES]:
@@ -120,7 +120,7 @@ def combine_signed(said):
 
 def _read_promise(reply):
     """Return the digest of a vector, with a signature, in the place of the vector."""
-    hidden = HiddenVector.from_reply(reply)
+    hidden = read_vector(reply)
     if [len(part) for part in hidden.parts] != [_DIGEST_BYTES + _SIGNATURE_BYTES]:
         raise ProtocolError("not a signed digest")
     return hidden

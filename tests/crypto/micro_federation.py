@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from skprivbn.crypto import (
     HiddenVector,
     MaskingBackend,
-    PlaintextBackend,
     limbs_from_bytes,
 )
 from skprivbn.crypto._authentication import agree_on_group_key
 from skprivbn.crypto._base import number_type
+from skprivbn.crypto._numbers import decode_fixed_point
 from skprivbn.exceptions import ProtocolError
 
 
@@ -179,4 +179,4 @@ def read_without_keys(hidden):
         raise ProtocolError("nobody reads ciphertexts without a key")
     (part,) = hidden.parts
     limbs = limbs_from_bytes(part)[:, : hidden.length]
-    return PlaintextBackend.numbers.decode(limbs, number_type(hidden.key))
+    return decode_fixed_point(limbs, number_type(hidden.key))

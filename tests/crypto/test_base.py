@@ -20,6 +20,7 @@ from skprivbn.crypto import (
     RangeError,
     resolve_backend,
 )
+from skprivbn.crypto._numbers import FRACTION_BITS
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     Exchange,
@@ -51,7 +52,7 @@ def stated_error(backend, vectors):
     """Absolute error that the backend's `describe` promises."""
     n_parties, largest = len(vectors), np.abs(np.sum(np.abs(vectors), axis=0)).max()
     rounding = 2 * n_parties * np.finfo(float).eps * largest
-    grid = 2.0**-backend.numbers.fraction_bits
+    grid = 2.0**-FRACTION_BITS
     return n_parties * grid / 2 + rounding
 
 

@@ -39,7 +39,7 @@ def differences(first, second):
     """Read two masked vectors as if their masks were the same."""
     limbs = read_limbs(first).copy()
     _masking.subtract_limbs(limbs, read_limbs(second))
-    return decode_fixed_point(limbs, np.dtype(float), 56)[:-3]
+    return decode_fixed_point(limbs, np.dtype(float))[:-3]
 
 
 def test_sum_does_not_depend_on_the_order():
@@ -146,7 +146,7 @@ def simulated_view():
     noise = noise.reshape(2, 2, 2)
     for limbs in noise:
         wrap_limbs(limbs, 14)
-    total = encode_fixed_point(np.array([4.5, 2.25]), 56)
+    total = encode_fixed_point(np.array([4.5, 2.25]))
     return np.unpackbits(np.concatenate([noise, total[None]]).view(np.uint8))
 
 

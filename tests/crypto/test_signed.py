@@ -14,7 +14,7 @@ from skprivbn.crypto._masking import (
     read_limbs,
     write_limbs,
 )
-from skprivbn.crypto._numbers import add_limbs
+from skprivbn.crypto._numbers import add_limbs, encode_fixed_point
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
     Exchange,
@@ -47,7 +47,7 @@ def shift_with_a_fitting_tag(accomplice, part, shift):
     """Change a masked vector as one can who has the key of the tags."""
     last, n = accomplice._last, accomplice._last.length
     hidden = HiddenVector("masked", n, last.number, last.key, [part])
-    limbs, extra = read_limbs(hidden), last.numbers.encode(shift)
+    limbs, extra = read_limbs(hidden), encode_fixed_point(shift)
     tags = [last.tags.tag(x, accomplice._name) for x in (extra, np.zeros_like(extra))]
     change = accomplice._backend.ring
     more = (change.join(tags[0]) - change.join(tags[1])) % change.modulus

@@ -28,7 +28,6 @@ from skprivbn.crypto._masking import (
     write_limbs,
 )
 from skprivbn.crypto._numbers import (
-    FixedPoint,
     add_limbs,
     encode_fixed_point,
     limbs_from_bytes,
@@ -51,12 +50,10 @@ from tests.federation.site.loopback import LoopbackSession
 #: what carries {party: bytes} there and {party: bytes or None} back, in one process
 CARRIER = InProcessFederation, "_exchange"
 
-_BITS = FixedPoint().fraction_bits
-
 
 def as_integers(values):
     """Return the limbs of values as masks hide them."""
-    return encode_fixed_point(values, _BITS)
+    return encode_fixed_point(values)
 
 
 def changed(payload, **fields):

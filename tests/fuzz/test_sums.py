@@ -13,6 +13,7 @@ from skprivbn.crypto import (
     PlaintextBackend,
     RangeError,
 )
+from skprivbn.crypto._numbers import FRACTION_BITS
 from tests.crypto.micro_federation import secure_sum
 from tests.fuzz.profiles import fuzzed
 
@@ -33,7 +34,7 @@ integers = hnp.arrays(np.int64, shapes, elements=st.integers(-(2**40), 2**40))
 def allowed_error(backend, vectors):
     largest = np.abs(vectors).sum(axis=0).max(initial=0.0)
     rounding = 2 * len(vectors) * np.finfo(float).eps * largest
-    grid = 2.0**-backend.numbers.fraction_bits
+    grid = 2.0**-FRACTION_BITS
     return len(vectors) * grid / 2 + rounding
 
 

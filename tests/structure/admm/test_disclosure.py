@@ -161,7 +161,7 @@ def test_one_hidden_message_gives_nothing(small, monkeypatch, backend):
     if backend == "masking":
         # read the masked numbers nevertheless, as an attacker would
         limbs = read_limbs(vector)[:, :9]
-        guess = decode_fixed_point(limbs, np.float64, 56).reshape(3, 3)
+        guess = decode_fixed_point(limbs, np.float64).reshape(3, 3)
         zero = np.zeros((3, 3))
         recovered = covariance_from_message(guess, zero, zero, 0.01)
         assert np.abs(recovered - local_covariances(X, party)[0]).max() > 1e-2
