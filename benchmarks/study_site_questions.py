@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from _record import record
 
-from skprivbn.federation._summary import Summary
+from skprivbn.federation._describe import Summary
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,

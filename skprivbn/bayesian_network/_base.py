@@ -1,7 +1,8 @@
 """What discrete and Gaussian networks share: names and the graph."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from html import escape
 from typing import Any
@@ -32,25 +33,47 @@ def check_names(nodes):
     return nodes
 
 
-def adjacency_of(nodes, parents):
-    """Return a read-only matrix, true at [i, j] for an edge i -> j, from parents."""
-    place = {node: i for i, node in enumerate(nodes)}
-    adjacency = np.zeros((len(nodes), len(nodes)), dtype=bool)
-    for node in nodes:
-        adjacency[[place[parent] for parent in parents[node]], place[node]] = True
-    adjacency.setflags(write=False)
-    return adjacency
+def _is_same(one, other):
+    """Whether two fields are equal; labels with their types, since 1 == 1.0 == True."""
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(
+            _is_same(value, other[key]) for key, value in one.items()
+        )
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return one == other and [*map(type, one)] == [*map(type, other)]
 
 
 class BaseNetwork(ABC):
     """A network with `nodes` and an `adjacency_matrix`."""
 
     nodes: Sequence[str]
+    parents: Mapping
 
-    @property
-    @abstractmethod
+    @cached_property
     def adjacency_matrix(self) -> np.ndarray:
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
+        place = {node: i for i, node in enumerate(self.nodes)}
+        adjacency = np.zeros((len(place), len(place)), dtype=bool)
+        for node, found in self.parents.items():
+            adjacency[[place[parent] for parent in found], place[node]] = True
+        adjacency.setflags(write=False)
+        return adjacency
+
+    def _values(self):
+        return [getattr(self, f.name) for f in fields(self)]
+
+    def __reduce__(self):
+        plain = (dict(v) if isinstance(v, Mapping) else v for v in self._values())
+        return type(self), tuple(plain)
+
+    def __eq__(self, other):
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return all(map(_is_same, self._values(), other._values()))
+
+    def __hash__(self):
+        return hash((self.nodes, self.adjacency_matrix.tobytes()))
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network._base import BaseNetwork, adjacency_of, check_names
+from skprivbn.bayesian_network._base import BaseNetwork, check_names
 from skprivbn.bayesian_network._checks import check_parents, check_reachable, per_node
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._discrete import BayesianNetwork
@@ -137,28 +137,6 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         values.setflags(write=False)
         return values
 
-    def __reduce__(self):
-        fields = (self.states, self.parents, self.cpts)
-        fields += (self.intercepts, self.weights, self.variances)
-        return type(self), (self.nodes, *(dict(field) for field in fields))
-
-    def __eq__(self, other):
-        if not isinstance(other, ConditionalGaussianBayesianNetwork):
-            return NotImplemented
-        return (
-            self.nodes == other.nodes
-            and self.parents == other.parents
-            and self._discrete == other._discrete
-            and all(
-                np.array_equal(getattr(self, name)[v], getattr(other, name)[v])
-                for name in ("intercepts", "weights", "variances")
-                for v in self.continuous
-            )
-        )
-
-    def __hash__(self):
-        return hash((self.nodes, tuple(self.parents.items())))
-
     @property
     def continuous(self) -> tuple[str, ...]:
         """Names of the continuous nodes."""
@@ -189,11 +167,6 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         parents : list of str
         """
         return [parent for parent in self.parents[node] if parent not in self.states]
-
-    @cached_property
-    def adjacency_matrix(self):
-        """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
-        return adjacency_of(self.nodes, self.parents)
 
     @property
     def n_parameters(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import _bif
-from skprivbn.bayesian_network._base import BaseNetwork, adjacency_of, check_names
+from skprivbn.bayesian_network._base import BaseNetwork, check_names
 from skprivbn.bayesian_network._checks import (
     check_cpt,
     check_parents,
@@ -31,9 +31,9 @@ from skprivbn.bayesian_network._labels import (
     decode,
     encode,
     feature_names,
+    smoothed,
     sorted_states,
 )
-from skprivbn.bayesian_network._tables import smoothed
 from skprivbn.utils import import_optional
 from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike, WeightsLike
@@ -112,40 +112,10 @@ class BayesianNetwork(BaseNetwork):
         }
         object.__setattr__(self, "cpts", FrozenMapping(tables))
 
-    def __reduce__(self):
-        fields = (self.states, self.parents, self.cpts)
-        return type(self), (self.nodes, *(dict(field) for field in fields))
-
-    def __eq__(self, other):
-        if not isinstance(other, BayesianNetwork):
-            return NotImplemented
-        return (
-            self.nodes == other.nodes
-            and self._typed_states == other._typed_states
-            and self.parents == other.parents
-            and all(np.array_equal(self.cpts[v], other.cpts[v]) for v in self.nodes)
-        )
-
-    def __hash__(self):
-        return hash((self.nodes, self._typed_states, tuple(self.parents.items())))
-
-    @cached_property
-    def adjacency_matrix(self):
-        """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
-        return adjacency_of(self.nodes, self.parents)
-
     @property
     def n_parameters(self) -> int:
         """Number of free probabilities."""
         return sum(cpt.size - cpt.size // cpt.shape[-1] for cpt in self.cpts.values())
-
-    @cached_property
-    def _typed_states(self):
-        """Labels with their types, since 1, 1.0 and True compare equal."""
-        return tuple(
-            tuple((type(label), label) for label in self.states[node])
-            for node in self.nodes
-        )
 
     @classmethod
     def from_counts(

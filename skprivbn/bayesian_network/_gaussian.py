@@ -81,23 +81,6 @@ class GaussianBayesianNetwork(BaseNetwork):
         ):
             object.__setattr__(self, name, value)
 
-    def __reduce__(self):
-        fields = (self.nodes, self.weights, self.intercepts, self.variances)
-        return type(self), fields
-
-    def __eq__(self, other):
-        if not isinstance(other, GaussianBayesianNetwork):
-            return NotImplemented
-        return (
-            self.nodes == other.nodes
-            and np.array_equal(self.weights, other.weights)
-            and np.array_equal(self.intercepts, other.intercepts)
-            and np.array_equal(self.variances, other.variances)
-        )
-
-    def __hash__(self):
-        return hash((self.nodes, self.adjacency_matrix.tobytes()))
-
     @cached_property
     def adjacency_matrix(self):
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""

@@ -141,17 +141,20 @@ def agree_on_group_key(
     return GroupKey(expand(key, b"group key"))
 
 
+def read_only(answer, word, kind=dict):
+    """Return the only part of an answer."""
+    is_one = type(answer) is dict and answer.keys() == {word}
+    if not is_one or type(answer[word]) is not kind:
+        raise ProtocolError(f"the answer does not fit what was said: expected {word}")
+    return answer[word]
+
+
 def _read_bytes(received, peers, word):
     """Return what all peers sent, if it is what they should send."""
-    if (
-        received.keys() != set(peers)
-        or any(type(message) is not dict for message in received.values())
-        or any(message.keys() != {word} for message in received.values())
-        or any(type(message[word]) is not bytes for message in received.values())
-        or any(len(message[word]) != _KEY_BYTES for message in received.values())
-    ):
+    told = {name: read_only(said, word, bytes) for name, said in received.items()}
+    if told.keys() != set(peers) or {*map(len, told.values())} - {_KEY_BYTES}:
         raise ProtocolError(f"expected the {word} of every party")
-    return {name: message[word] for name, message in received.items()}
+    return told
 
 
 @dataclass(frozen=True)
@@ -262,11 +265,9 @@ class TagRing:
 
     def split(self, tag: int, n_limbs: int) -> np.ndarray:
         """Return the two digits of a tag as limbs."""
-        words = [tag & (1 << self.digit_bits) - 1, tag >> self.digit_bits]
-        return np.array(
-            [[word >> 64 * i & 2**64 - 1 for word in words] for i in range(n_limbs)],
-            dtype=np.uint64,
-        )
+        words = tag & (1 << self.digit_bits) - 1, tag >> self.digit_bits
+        data = b"".join(word.to_bytes(8 * n_limbs, "little") for word in words)
+        return np.frombuffer(data, "<u8").reshape(2, n_limbs).T
 
     def join(self, digits: np.ndarray) -> int:
         """Return the tag of which these are the digits, or the sum of some."""

@@ -4,36 +4,24 @@ import math
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
-from skprivbn.crypto._base import SumSession
-from skprivbn.crypto._key_holders import KeyHolderBackend
+from skprivbn.crypto._base import KeyHolderBackend, SumSession
 from skprivbn.crypto._numbers import join_digits, split_digits
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils import LazyModule
-from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._sklearn import StrOptions
 
 ts = LazyModule("tenseal")
 
-#: name -> ring degree, bits of the primes (the last one never carries data), scale
+#: name -> ring degree, bits of the primes (the last one never carries data), scale.
+#: With ternary secrets all have 128-bit security, as SEAL makes sure
 PRESETS = {
     "default": (4096, (36, 36, 37), 50),
     "fast": (4096, (60, 49), 40),
     "large": (8192, (60, 60, 60), 60),
-}
-
-#: largest sum of prime bits with 128-bit security and ternary secrets, by ring
-#: degree: the table of the Homomorphic Encryption Standard, as SEAL enforces it
-MAX_MODULUS_BITS = {
-    1024: 27,
-    2048: 54,
-    4096: 109,
-    8192: 218,
-    16384: 438,
-    32768: 881,
 }
 
 # Fresh noise has standard deviation 3.2 per coefficient, and rounding adds 1/sqrt(12).
@@ -66,13 +54,6 @@ class CKKSBackend(KeyHolderBackend):
           number with up to 31 parties;
         - ``"large"``: twice the slots in a ciphertext, two thirds of the work and 1.4
           times the bytes; three slots a number with up to 250 parties.
-    poly_modulus_degree : int, default=None
-        Ring degree; a ciphertext holds half as many values. Overrides the preset.
-    coeff_mod_bit_sizes : sequence of int, default=None
-        Bits of the primes of the coefficient modulus. The last prime never carries
-        data. Overrides the preset.
-    scale_bits : int, default=None
-        Fractional bits of the encoding. Overrides the preset.
 
     See Also
     --------
@@ -91,80 +72,24 @@ class CKKSBackend(KeyHolderBackend):
     >>> backend = CKKSBackend(preset="fast")
     >>> backend.error_bound(n_parties=10) < 1e-8
     True
-    >>> CKKSBackend(poly_modulus_degree=2048).validate()
-    Traceback (most recent call last):
-    ...
-    ValueError: a coefficient modulus of 109 bits (36 + 36 + 37) is below 128-bit ...
     """
 
     name = "ckks"
     hidden_by = "CKKS encryption at 128-bit security (TenSEAL)"
 
-    _parameter_constraints = {
-        "preset": [StrOptions(set(PRESETS))],
-        "poly_modulus_degree": [Interval(Integral, 1024, 32768, closed="both"), None],
-        "coeff_mod_bit_sizes": ["array-like", None],
-        "scale_bits": [Interval(Integral, 1, 118, closed="both"), None],
-    }
+    _parameter_constraints = {"preset": [StrOptions(set(PRESETS))]}
 
-    def __init__(
-        self,
-        preset: str = "default",
-        poly_modulus_degree: int | None = None,
-        coeff_mod_bit_sizes: Sequence[int] | None = None,
-        scale_bits: int | None = None,
-    ) -> None:
+    def __init__(self, preset: str = "default") -> None:
         self.preset = preset
-        self.poly_modulus_degree = poly_modulus_degree
-        self.coeff_mod_bit_sizes = coeff_mod_bit_sizes
-        self.scale_bits = scale_bits
 
-    def validate(self) -> None:
-        """Raise ValueError unless the parameters work together and are secure."""
-        super().validate()
-        degree, primes, scale_bits = self._parameters()
-        total, sizes = sum(primes), " + ".join(map(str, primes))
-        if degree not in MAX_MODULUS_BITS:
-            raise ValueError(
-                f"poly_modulus_degree must be one of {list(MAX_MODULUS_BITS)}, "
-                f"got {degree}"
-            )
-        if len(primes) < 2 or not all(20 <= bits <= 60 for bits in primes):
-            raise ValueError(
-                "coeff_mod_bit_sizes needs at least two primes of 20 to 60 bits each, "
-                f"got {list(primes)}"
-            )
-        if total > MAX_MODULUS_BITS[degree]:
-            raise ValueError(
-                f"a coefficient modulus of {total} bits ({sizes}) is below 128-bit "
-                f"security at poly_modulus_degree={degree}, which allows at most "
-                f"{MAX_MODULUS_BITS[degree]} bits: use fewer or smaller primes, or a "
-                "larger degree"
-            )
-        if scale_bits > sum(primes[:-1]) - 2:
-            raise ValueError(
-                f"scale_bits={scale_bits} leaves no room for values in a data modulus "
-                f"of {sum(primes[:-1])} bits (all primes but the last)"
-            )
-        if self.digits(1).fraction_bits < 1:
-            raise ValueError(
-                f"scale_bits={scale_bits} leaves too much noise to tell integers apart"
-            )
+    def preset_name(self) -> str:
+        """Return the preset."""
+        return self.preset
 
-    def preset_name(self) -> str | None:
-        """Return the preset, if nothing overrides it."""
-        chosen = (self.poly_modulus_degree, self.coeff_mod_bit_sizes, self.scale_bits)
-        return self.preset if chosen == (None, None, None) else None
-
+    @property
     def _parameters(self):
-        degree, primes, scale_bits = PRESETS[self.preset]
-        if self.poly_modulus_degree is not None:
-            degree = self.poly_modulus_degree
-        if self.coeff_mod_bit_sizes is not None:
-            primes = tuple(int(bits) for bits in self.coeff_mod_bit_sizes)
-        if self.scale_bits is not None:
-            scale_bits = self.scale_bits
-        return degree, primes, scale_bits
+        """Ring degree, bits of the primes, and scale."""
+        return PRESETS[self.preset]
 
     def error_bound(self, n_parties: int, largest: float = 1.0) -> float:
         """Bound the absolute error of every value of a sum, but for chance 1e-15.
@@ -179,7 +104,7 @@ class CKKSBackend(KeyHolderBackend):
         -------
         bound : float
         """
-        degree, _, scale_bits = self._parameters()
+        degree, _, scale_bits = self._parameters
         noise = _SIGMAS * _NOISE * math.sqrt(n_parties * degree / 2) / 2.0**scale_bits
         return noise + _FLOAT_ERROR * max(largest, n_parties)
 
@@ -196,17 +121,12 @@ class CKKSBackend(KeyHolderBackend):
         -------
         digits : SlotDigits
         """
-        _, primes, scale_bits = self._parameters()
+        _, primes, scale_bits = self._parameters
         # The primes lie slightly below their powers of two, and noise needs room.
         most_bits = min(sum(primes[:-1]) - 1 - scale_bits, _MAX_SUM_BITS)
         limit = 0.98 * 2.0**most_bits
         fraction_bits = math.floor(-math.log2(4 * self.error_bound(n_parties, limit)))
         n_bits = math.floor(math.log2(limit / n_parties)) + fraction_bits
-        if n_bits < 1:
-            raise ValueError(
-                f"scale_bits={scale_bits} leaves too much noise to add digits of "
-                f"{n_parties} parties"
-            )
         return SlotDigits(limit, fraction_bits, n_bits)
 
     def describe(self, roster: Sequence[str]) -> dict:
@@ -219,7 +139,7 @@ class CKKSBackend(KeyHolderBackend):
         return self._describe(roster, precision)
 
     def _make_key(self):
-        context = _new_context(self._parameters())
+        context = _new_context(self._parameters)
         return _serialise(context, secret=True)
 
     def _open_session(self, context, secret):
@@ -227,7 +147,7 @@ class CKKSBackend(KeyHolderBackend):
 
     def add_parts(self, columns: list[list[bytes]]) -> list[bytes]:
         """Add ciphertexts without any key."""
-        parameters = self._parameters()
+        parameters = self._parameters
         server = _keyless_context(parameters)
         totals = []
         for column in columns:
@@ -269,7 +189,7 @@ class CKKSSession(SumSession):
 
     def __init__(self, context, secret, backend):
         super().__init__(context, backend)
-        self._parameters = backend._parameters()
+        self._parameters = backend._parameters
         degree, _, scale_bits = self._parameters
         self._n_slots = degree // 2
         self._digits = backend.digits(len(self._roster))

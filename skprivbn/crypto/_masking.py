@@ -72,6 +72,8 @@ N_KEY_MAKERS = 3
 _BATCH_BYTES = 2**19
 # On the wire, integers are as long as their sums may be: see `_numbers`.
 _FLOAT_BYTES, _INTEGER_BYTES = 14, 8
+# Integers of 16 bytes that come after the values: tag and check value.
+_N_TAIL = AdditiveBackend.ring.n_digits + 1
 
 
 class MaskingBackend(AdditiveBackend):
@@ -452,7 +454,7 @@ class MaskingSession(SumSession):
 def add_masked(columns):
     """Add masked vectors, each in one part."""
     (column,) = columns
-    n_bytes, tail = column[0][:1], 16 * _n_tail()
+    n_bytes, tail = column[0][:1], 16 * _N_TAIL
     if (
         n_bytes not in (bytes([_FLOAT_BYTES]), bytes([_INTEGER_BYTES]))
         or any(part[:1] != n_bytes for part in column)
@@ -497,7 +499,7 @@ def mask(integers, number, key, masks):
         streams = [stream for stream, adds in masks if adds is added]
         for total in sum_of_masks(streams, number, key, limbs.shape[1]):
             change(limbs, total)
-    n_values = limbs.shape[1] - _n_tail()
+    n_values = limbs.shape[1] - _N_TAIL
     return write_limbs(limbs[:, :n_values], limbs[:, n_values:], bytes_of_value(key))
 
 
@@ -508,11 +510,6 @@ def check_limbs(key, n_parties):
     """
     value = int.from_bytes(hashlib.sha256(b"check" + key).digest()[:16], "little")
     return limbs_from_bytes((n_parties * value % 2**128).to_bytes(16, "little"))
-
-
-def _n_tail():
-    """Return how many integers of 16 bytes come after the values: tag, check value."""
-    return AdditiveBackend.ring.n_digits + 1
 
 
 def bytes_of_value(key):
@@ -531,7 +528,7 @@ def write_limbs(values, tail, n_bytes):
 
 def read_limbs(hidden):
     """Return the limbs of a masked vector as received: values, tag and check value."""
-    n_bytes, n_tail = bytes_of_value(hidden.key), _n_tail()
+    n_bytes, n_tail = bytes_of_value(hidden.key), _N_TAIL
     if hidden.kind != "masked" or len(hidden.parts) != 1:
         raise ProtocolError("not a masked vector")
     part, end = memoryview(hidden.parts[0]), 1 + n_bytes * hidden.length

@@ -9,8 +9,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from skprivbn.crypto._authentication import TagRing
-from skprivbn.crypto._base import SumSession
-from skprivbn.crypto._key_holders import KeyHolderBackend
+from skprivbn.crypto._base import KeyHolderBackend, SumSession
 from skprivbn.exceptions import ProtocolError
 from skprivbn.utils import LazyModule
 from skprivbn.utils._sklearn import Interval

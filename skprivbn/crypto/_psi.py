@@ -32,8 +32,6 @@ MAX_KEYS = 1_000_000
 #: points of a list in a round: less than a second's work, whatever the list is
 _PART = 1 << 13
 _POINT = 32
-#: bytes of a part of a list, and of what goes with it, as it travels
-MAX_PART_BYTES = 2 * _PART * _POINT
 #: Curve25519: v**2 = u**3 + _CURVE u**2 + u
 _PRIME, _CURVE = 2**255 - 19, 486662
 

@@ -28,7 +28,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from skprivbn.crypto._base import outvoted, read_vector
+from skprivbn.crypto._authentication import read_only
+from skprivbn.crypto._base import outvoted, read_each, read_vector
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
     MaskingSession,
@@ -90,26 +91,22 @@ class RecoverySession(MaskingSession):
             "public": public,
             "signature": self._context.sign(self._key_text(self._name, public)),
         }
-        publics = self._check_keys(_only(answer, "keys", dict), public)
+        publics = self._check_keys(read_only(answer, "keys"), public)
         received, sealed = self._share(private.private_bytes_raw(), seed, publics)
         answer = yield {"shares": sealed}
-        received |= self._open_shares(_only(answer, "shares", dict), publics)
+        received |= self._open_shares(read_only(answer, "shares"), publics)
         self._masks = [(_stream(seed), True)] + [
-            (
-                _stream(_pair_secret(private, publics[peer])),
-                _adds(self._roster, self._name, peer),
-            )
-            for peer in received
-            if peer != self._name
+            (_common_stream(private, publics[p]), _adds(self._roster, self._name, p))
+            for p in received.keys() - {self._name}
         ]
         answer = yield {"vector": self.hide(vector, operation).to_payload()}
-        survivors = _only(answer, "survivors", list)
+        survivors = read_only(answer, "survivors", list)
         self._check_quorum(survivors)
         if not set(survivors) <= received.keys():
             raise ProtocolError("a survivor took no part in this sum")
         text = join_fields("survivors", self._binding, self._round, *survivors)
         answer = yield {"signature": self._context.sign(text)}
-        signatures = _only(answer, "signatures", dict)
+        signatures = read_only(answer, "signatures")
         if not signatures.keys() <= set(survivors):
             raise ProtocolError("signed by a party that is no survivor")
         if len(signatures) < self._threshold:
@@ -212,13 +209,6 @@ class RecoverySession(MaskingSession):
         return ChaCha20Poly1305(expand(extract(pair_key), info))
 
 
-def _only(answer, word, kind):
-    """Return the only part of an answer of the coordinator."""
-    if answer.keys() != {word} or type(answer[word]) is not kind:
-        raise ProtocolError(f"malformed step of a recoverable sum: expected {word}")
-    return answer[word]
-
-
 def combine_recoverable(backend, said, roster):
     """Coordinator's side of one sum; parties lost on the way are left out of it.
 
@@ -239,7 +229,8 @@ def combine_recoverable(backend, said, roster):
     threshold = backend.n_needed(len(roster))
 
     def read(said, one, step):
-        return _enough(_readable(said, one), threshold, step)
+        # who answers garbage is as good as lost
+        return _enough(read_each(said, one, is_strict=False), threshold, step)
 
     keys = read(said, _read_key, "keys")
     for name in outvoted({n: (k["round"], k["binding"]) for n, k in keys.items()}):
@@ -254,7 +245,12 @@ def combine_recoverable(backend, said, roster):
     for name in [n for n in sent if sent[n]["shares"].keys() != keys.keys() - {n}]:
         del sent[name]
     _enough(sent, threshold, "shares")
-    hidden = read((yield _to_deliver(sent)), read_vector, "vectors")
+    meant_for = {
+        name: {n: reply["shares"][name] for n, reply in sent.items() if n != name}
+        for name in sent
+    }
+    delivered = yield {name: {"shares": meant_for[name]} for name in sent}
+    hidden = read(delivered, read_vector, "vectors")
     for name in backend.find_unlike(hidden):
         del hidden[name]
     survivors = [name for name in roster if name in _enough(hidden, threshold, "sum")]
@@ -272,31 +268,6 @@ def combine_recoverable(backend, said, roster):
     publics = {name: keys[name]["public"] for name in sent}
     givers = {name: shares[name] for name in list(shares)[:threshold]}
     return _remove_masks(total, roster, publics, set(hidden), givers)
-
-
-def _readable(said, read):
-    """Return what can be read; who answers garbage is as good as lost."""
-    made = {}
-    for name, reply in said.items():
-        try:
-            made[name] = read(reply)
-        except (ProtocolError, LookupError, TypeError, ValueError):
-            continue
-    return made
-
-
-def _to_deliver(sent):
-    """Return the shares meant for each party."""
-    return {
-        name: {
-            "shares": {
-                sender: reply["shares"][name]
-                for sender, reply in sent.items()
-                if sender != name
-            }
-        }
-        for name in sent
-    }
 
 
 def _of_size(reply, word, size):
@@ -378,7 +349,7 @@ def _remove_masks(total, roster, publics, survivors, givers):
             raise ProtocolError(f"the shares of the key of {lost!r} are wrong")
         for survivor in survivors:
             streams = added if _adds(roster, survivor, lost) else subtracted
-            streams.append(_stream(_pair_secret(private, publics[survivor])))
+            streams.append(_common_stream(private, publics[survivor]))
     for streams, change in ((added, subtract_limbs), (subtracted, add_limbs)):
         for masks in sum_of_masks(streams, total.round, total.key, limbs.shape[1]):
             change(limbs, masks)
@@ -401,11 +372,13 @@ def _adds(roster, name, peer):
     return roster.index(name) < roster.index(peer)
 
 
-def _pair_secret(private, peer_public):
+def _common_stream(private, peer_public):
+    """The one mask that two parties have in common."""
     try:
-        return private.exchange(X25519PublicKey.from_public_bytes(peer_public))
+        secret = private.exchange(X25519PublicKey.from_public_bytes(peer_public))
     except (ValueError, TypeError):
         raise ProtocolError("not a public key") from None
+    return _stream(secret)
 
 
 def split_secret(secret, threshold, points):

@@ -15,6 +15,7 @@ and nobody can show different vectors to different parties.
 import hashlib
 from dataclasses import replace
 
+from skprivbn.crypto._authentication import read_only
 from skprivbn.crypto._base import outvoted, read_each, read_vector
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto._masking import MaskingSession, add_masked
@@ -64,13 +65,9 @@ class SignedMaskingSession(MaskingSession):
 
     def _of_all(self, answer, word):
         """Return what the coordinator hands on from every party."""
-        told = answer.get(word)
-        if (
-            len(answer) != 1
-            or type(told) is not dict
-            or told.keys() != set(self._roster)
-            or not all(type(value) is bytes for value in told.values())
-        ):
+        told = read_only(answer, word)
+        kinds = set(map(type, told.values()))
+        if told.keys() != set(self._roster) or kinds != {bytes}:
             raise ProtocolError("expected something of every party")
         return told
 

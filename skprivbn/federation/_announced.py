@@ -6,7 +6,6 @@ are entered like anybody's. Nothing that is not installed here can run here, and
 site file says which of it may.
 """
 
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -17,38 +16,12 @@ BACKENDS = "skprivbn.backends"
 OURS = "skprivbn"
 
 
-@dataclass(frozen=True)
-class Announced:
-    """An estimator or a backend that an installed distribution announces.
-
-    Attributes
-    ----------
-    name : str
-        By which a site file, and a session, know it.
-    distribution, version : str
-        Who announces it.
-    """
-
-    name: str
-    distribution: str
-    version: str
-    _entry: EntryPoint
-
-    def load(self) -> Any:
-        """Return the class."""
-        return self._entry.load()
-
-
 @cache
 def _all_announced(group):
-    return tuple(
-        Announced(e.name, e.dist.name, e.dist.version, e)
-        for e in entry_points(group=group)
-        if e.dist is not None
-    )
+    return tuple(e for e in entry_points(group=group) if e.dist is not None)
 
 
-def announced(group: str, distribution: str | None = None) -> dict[str, Announced]:
+def announced(group: str, distribution: str | None = None) -> dict[str, EntryPoint]:
     """Return what is announced, by name; ours goes before others of the same name.
 
     Parameters
@@ -60,12 +33,10 @@ def announced(group: str, distribution: str | None = None) -> dict[str, Announce
 
     Returns
     -------
-    found : dict of str to Announced
+    found : dict of str to EntryPoint
     """
-    found = [
-        one
-        for one in _all_announced(group)
-        if distribution is None or one.distribution == distribution
-    ]
-    found.sort(key=lambda one: one.distribution == OURS)
-    return {one.name: one for one in found}
+    found: dict[str, Any] = {}
+    for one in sorted(_all_announced(group), key=lambda one: one.dist.name == OURS):
+        if distribution in (None, one.dist.name):
+            found[one.name] = one
+    return found

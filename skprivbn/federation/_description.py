@@ -40,6 +40,8 @@ from skprivbn.federation.program import (
     Sum,
     TooFewRows,
     program,
+    refuse_malformed,
+    require,
 )
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds
@@ -125,8 +127,7 @@ class DescriptionTerms(CountTerms):
 def description(me: Me) -> Generator[Any, Any, dict]:
     """Count; then search quantiles of, and add up, the columns that may be told."""
     terms, n_features = me.terms, np.shape(me.block["X"])[1]
-    if len(terms.states) != n_features:
-        raise PartyRefusal("refused")
+    require(len(terms.states) == n_features)
     if terms.epsilon is not None:
         check_received_bounds(terms.bounds, n_features)
         noise = terms.noise(n_features, len(me.roster))
@@ -134,8 +135,7 @@ def description(me: Me) -> Generator[Any, Any, dict]:
         return _read_noisy(cells, terms)
     counts = yield Sum(_count_all(me), "rows, categories, gaps and tables", ALL_ROWS)
     counted = _Counted.of(counts, terms)
-    if counted.n_rows < me.min_rows:
-        raise PartyRefusal("too-few-rows")
+    require(counted.n_rows >= me.min_rows, "too-few-rows")
     least = max(terms.min_rows, me.min_rows)
     told = counted.told_columns(terms, least)
     found = counted.told(terms, told)
@@ -272,11 +272,9 @@ def _cells_of(column, v, terms):
     """Return the cell of each value of a column; one more than there are if missing."""
     labels, is_exact = terms.states[v], terms.epsilon is None
     if labels is not None:
-        try:
+        with refuse_malformed("invalid-data"):
             # with noise, a refusal would tell that there is such a label
             codes = read_labels(column, labels, str(v), strict=is_exact)
-        except ValueError:
-            raise PartyRefusal("invalid-data") from None
         return np.where(codes == MISSING, len(labels), codes)
     values = _as_numbers(column, lenient=not is_exact)
     if is_exact:

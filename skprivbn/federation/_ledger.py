@@ -101,16 +101,6 @@ class LedgerEntry(NamedTuple):
     tells: str
 
 
-class _Knowledge(NamedTuple):
-    """Something somebody knows beyond single messages: a sum, a released value."""
-
-    who: str
-    what: str
-    kind: str
-    epsilon: float | None = None
-    is_total: bool = False
-
-
 class Fact(NamedTuple):
     """Something that somebody gets to see, in messages or from several together.
 
@@ -305,23 +295,15 @@ class Ledger:
         tells: str,
     ) -> None:
         """Add one message."""
+        if kind == "plaintext":  # as the backend that hides nothing calls it
+            kind = "plaintext aggregate"
         if kind not in KINDS:
             raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
         digest = hashlib.sha256(bytes.fromhex(self.transcript_hash))
         digest.update(message)
         self.transcript_hash = digest.hexdigest()
-        self.entries.append(
-            LedgerEntry(
-                len(self.entries),
-                self.n_rounds,
-                operation,
-                sender,
-                receiver,
-                len(message),
-                kind,
-                tells,
-            )
-        )
+        place, words = (len(self.entries), self.n_rounds), (operation, sender, receiver)
+        self.entries.append(LedgerEntry(*place, *words, len(message), kind, tells))
 
     def note(self, text: str, topic: str = "also", value: Any = None) -> None:
         """Add a fact about the whole session, once.
@@ -384,7 +366,8 @@ class Ledger:
         """
         if kind not in KINDS:
             raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
-        fact = _Knowledge(who, what, kind, epsilon, is_total)
+        source = SUMMED if is_total else TOGETHER
+        fact = Fact(who, what, source, kind, epsilon, is_total=is_total)
         if fact not in self._knowledge:
             self._knowledge.append(fact)
 
@@ -414,15 +397,6 @@ class Ledger:
     def total_bytes(self) -> int:
         """Bytes of all messages."""
         return sum(entry.n_bytes for entry in self.entries)
-
-    def bytes_by_party(self) -> dict[str, tuple[int, int]]:
-        """Return bytes sent and received by each party: {name: (sent, received)}."""
-        sent, received = defaultdict(int), defaultdict(int)
-        for entry in self.entries:
-            sent[entry.sender] += entry.n_bytes
-            received[entry.receiver] += entry.n_bytes
-        names = [*self.parties, COORDINATOR]
-        return {name: (sent[name], received[name]) for name in names}
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return bytes of all messages by kind."""
@@ -456,17 +430,7 @@ class Ledger:
             Fact(who, tells, ", ".join(senders), kind, None, *sizes)
             for (who, tells, kind), (senders, *sizes) in groups.items()
         ]
-        facts += [
-            Fact(
-                known.who,
-                known.what,
-                SUMMED if known.is_total else TOGETHER,
-                known.kind,
-                known.epsilon,
-                is_total=known.is_total,
-            )
-            for known in self._knowledge
-        ]
+        facts += self._knowledge
         return sorted(facts, key=lambda fact: (fact.who != COORDINATOR, fact.who))
 
     def who_learns_what(self) -> LedgerTable:

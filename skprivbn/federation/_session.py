@@ -96,19 +96,21 @@ class Agreement:
     """
 
     TYPES = {
-        "session": bytes,
-        "roster": str,
-        "protocol": str,
-        "settings": dict,
-        "backend": dict | None,
-        "data": dict,
+        "session": (bytes,),
+        "roster": (str,),
+        "protocol": (str,),
+        "settings": (dict,),
+        "backend": (dict, type(None)),
+        "data": (dict,),
     }
 
     def __init__(self, agreed):
         if (
             not isinstance(agreed, dict)
             or agreed.keys() != self.TYPES.keys()
-            or any(not _is(agreed[name], kind) for name, kind in self.TYPES.items())
+            or any(
+                type(agreed[name]) not in kinds for name, kinds in self.TYPES.items()
+            )
             or len(agreed["session"]) != 16
             or agreed["backend"] is not None
             and agreed["backend"].keys() != {"name", "parameters"}
@@ -122,11 +124,6 @@ class Agreement:
         self.backend = agreed["backend"]
         self.data = agreed["data"]
         self.hash = hashlib.sha256(encode(agreed)).digest()
-
-
-def _is(value, kind):
-    # a bool is an int for isinstance, and no kind here is a base class of another
-    return isinstance(value, kind) and type(value) is not bool
 
 
 # What is in greetings is public, and whether they are signed depends on these bytes

@@ -5,19 +5,10 @@ as plain data, and every party makes them again from what it received: what is c
 when they are made is so checked on both sides.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Literal,
-    Self,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -74,10 +65,12 @@ class Terms:
                 raise TypeError(f"a field of {cls.__name__} hides the method {name}")
 
     def __post_init__(self) -> None:
-        for name, check in _field_checks(type(self)).items():  # type: ignore[arg-type]
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        kind: Any = type(self)
+        for name, hint in _hints_of(kind).items():
+            value = _typed(name, getattr(self, name), hint)
+            object.__setattr__(self, name, value)
             try:
-                encode(_plain(getattr(self, name)))
+                encode(_plain(value))
             except ProtocolError as error:
                 raise ValueError(
                     f"{name} of {type(self).__name__} cannot travel to the parties: "
@@ -272,100 +265,55 @@ class NoisyTerms(Terms):
 
 
 @cache
-def _field_checks(cls: type) -> dict[str, Callable]:
+def _hints_of(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
-    return {f.name: _checker(hints[f.name]) for f in fields(cls)}
+    return {f.name: hints[f.name] for f in fields(cls)}
 
 
-def _checker(hint: Any) -> Callable:
-    """Return a function that brings a value to the annotated type, or refuses it."""
+#: what stands for a value of a type, as numpy's and Python's numbers are mixed
+_ACCEPTED: dict[Any, Any] = {
+    bool: (bool, np.bool_),
+    int: (int, np.integer),
+    float: (float, int, np.floating, np.integer),
+}
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """Bring a value to the annotated type, or refuse it."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
-        return lambda name, value: value
-    if origin in (Union, UnionType):
-        return _either([_checker(argument) for argument in arguments], hint)
+        return value
     if origin is Literal:
-        return _one_of(arguments)
-    if origin in (list, tuple):
-        return _sequence(origin, _checker(arguments[0]))
-    if origin is dict:
-        return _mapping(_checker(arguments[1]))
-    if is_dataclass(hint):
-        return _nested(hint)
-    return _plain_value(hint)
-
-
-def _plain_value(kind):
-    #: what stands for a value of the type, as numpy's and Python's numbers are mixed
-    accepted = {
-        bool: (bool, np.bool_),
-        int: (int, np.integer),
-        float: (float, int, np.floating, np.integer),
-    }.get(kind, kind)
-
-    def check(name, value):
-        # True is an int for Python, and no number of components
-        is_flag = isinstance(value, bool | np.bool_) and kind is not bool
-        if is_flag or not isinstance(value, accepted):
-            raise ValueError(f"{name} must be {_name(kind)}, got {value!r}")
-        return kind(value) if kind in (bool, int, float) else value
-
-    return check
-
-
-def _either(checks, hint):
-    def check(name, value):
-        for one in checks:
+        if isinstance(value, str) and value in arguments:
+            return value
+        raise ValueError(f"{name} must be one of {list(arguments)}, got {value!r}")
+    if origin in (Union, UnionType):
+        for one in arguments:
             try:
-                return one(name, value)
+                return _typed(name, value, one)
             except ValueError:
                 pass
         raise ValueError(f"{name} must be {hint}, got {value!r}")
-
-    return check
-
-
-def _one_of(choices):
-    def check(name, value):
-        if not isinstance(value, str) or value not in choices:
-            raise ValueError(f"{name} must be one of {list(choices)}, got {value!r}")
-        return value
-
-    return check
-
-
-def _sequence(kind, check_item):
-    def check(name, value):
+    if origin in (list, tuple):
         if not isinstance(value, list | tuple):
             raise ValueError(f"{name} must be a sequence, got {value!r}")
-        return kind(check_item(name, item) for item in value)
-
-    return check
-
-
-def _mapping(check_value):
-    def check(name, value):
+        return origin(_typed(name, item, arguments[0]) for item in value)
+    if origin is dict:
         if not isinstance(value, dict) or not all(isinstance(k, str) for k in value):
             raise ValueError(f"{name} must be a dict with text as keys, got {value!r}")
-        return {key: check_value(f"{name}[{key!r}]", v) for key, v in value.items()}
-
-    return check
-
-
-def _nested(kind):
-    def check(name, value):
-        if isinstance(value, kind):
-            return value
-        checks = _field_checks(kind)
-        if not isinstance(value, dict) or value.keys() != checks.keys():
-            raise ValueError(f"{name} must have the fields {sorted(checks)}")
-        return kind(**{key: checks[key](key, value[key]) for key in checks})
-
-    return check
-
-
-def _name(kind):
-    return {NoneType: "None", np.ndarray: "an array"}.get(kind, kind.__name__)
+        return {k: _typed(f"{name}[{k!r}]", v, arguments[1]) for k, v in value.items()}
+    # True is an int for Python, and no number of components
+    is_flag = hint is not bool and isinstance(value, bool | np.bool_)
+    if not is_flag and isinstance(value, _ACCEPTED.get(hint, hint)):
+        return hint(value) if hint in _ACCEPTED else value
+    if is_dataclass(hint):
+        make: Any = hint
+        hints = _hints_of(make)
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            raise ValueError(f"{name} must have the fields {sorted(hints)}")
+        return make(**{key: _typed(key, value[key], hints[key]) for key in hints})
+    kind = {NoneType: "None", np.ndarray: "an array"}.get(hint, hint.__name__)
+    raise ValueError(f"{name} must be {kind}, got {value!r}")
 
 
 def _plain(value):

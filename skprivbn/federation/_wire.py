@@ -37,7 +37,6 @@ _DTYPES = [
     for code in "?,<i1,<i2,<i4,<i8,<u1,<u2,<u4,<u8,<f4,<f8,<c16".split(",")
 ]
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
-_EMPTY = [np.zeros(0, dtype) for dtype in _DTYPES]
 
 _TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = (
     b"ifsbald"
@@ -98,6 +97,8 @@ def decode(message: bytes, most_bytes: int = MAX_MESSAGE_BYTES) -> object:
         value = reader.value(0)
     except (IndexError, struct.error):
         raise ProtocolError("message ends in the middle of a value") from None
+    except UnicodeDecodeError:
+        raise ProtocolError("text is not valid UTF-8") from None
     if reader.position != len(data):
         raise ProtocolError("bytes left over after the message")
     return value
@@ -108,12 +109,18 @@ def _write(value, parts, depth):
         raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
     kind = type(value)
     if kind is dict:
-        _write_mapping(value, parts, depth)
+        parts.append(b"d" + _LENGTH.pack(len(value)))
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise ProtocolError(f"keys must be text, got {type(key).__name__}")
+            parts.append(_text(key))
+            _write(item, parts, depth + 1)
     elif kind is bytes:
         # apart from its length: to join them would copy what may be long
         parts += (b"b" + _LENGTH.pack(len(value)), value)
     elif kind is str:
-        parts.append(b"s" + _sized(value.encode()))
+        data = value.encode()
+        parts.append(b"s" + _LENGTH.pack(len(data)) + data)
     elif kind is int:
         if not -(2**63) <= value < 2**63:
             raise ProtocolError("an integer does not fit in 64 bits")
@@ -148,22 +155,10 @@ def _plain(value):
     raise ProtocolError(f"a {type(value).__name__} cannot be sent")
 
 
-def _write_mapping(mapping, parts, depth):
-    parts.append(b"d" + _LENGTH.pack(len(mapping)))
-    for key, item in mapping.items():
-        if type(key) is not str and not isinstance(key, str):
-            raise ProtocolError(f"keys must be text, got {type(key).__name__}")
-        parts.append(_write_key(key))
-        _write(item, parts, depth + 1)
-
-
+# A protocol uses the same few keys in every message.
 @lru_cache(maxsize=1024)
-def _write_key(key):
-    # a protocol uses the same few words in every message
-    return _sized(key.encode())
-
-
-def _sized(data):
+def _text(key):
+    data = key.encode()
     return _LENGTH.pack(len(data)) + data
 
 
@@ -179,25 +174,27 @@ def _write_array(array, parts):
 
 
 class _Reader:
-    """Walks over a message body, never past its end."""
+    """Walks over a message body, never past its end.
+
+    Past the end, indices and structs raise errors for which `decode` has the words.
+    """
 
     def __init__(self, data, position):
         self.data, self.position, self.end = data, position, len(data)
         self.values_left = MAX_VALUES
 
-    def take(self, n_bytes):
-        """Step over so many bytes; return where they start."""
-        start = self.position
-        if n_bytes > self.end - start:
-            raise ProtocolError("message ends in the middle of a value")
-        self.position = start + n_bytes
-        return start
-
     def number(self, form):
-        # past the end it is a struct.error, for which `decode` has the words
         start = self.position
         self.position = start + form.size
         return form.unpack_from(self.data, start)[0]
+
+    def sized(self, n_bytes):
+        """Read so many bytes."""
+        start = self.position
+        if n_bytes > self.end - start:
+            raise ProtocolError("message ends in the middle of a value")
+        self.position = end = start + n_bytes
+        return self.data[start:end]
 
     def count(self, smallest):
         """Read a number of items, each of which takes at least `smallest` bytes."""
@@ -212,33 +209,23 @@ class _Reader:
         if self.values_left < 0:
             raise ProtocolError(f"a message has more than {MAX_VALUES} values")
 
-    def sized(self):
-        """Read bytes that come after their length."""
-        # most of what is read: `number` and `take` in one
-        (n_bytes,) = _LENGTH.unpack_from(self.data, self.position)
-        start = self.position + _LENGTH.size
-        if n_bytes > self.end - start:
-            raise ProtocolError("message ends in the middle of a value")
-        self.position = end = start + n_bytes
-        return self.data[start:end]
-
-    def text(self):
-        try:
-            return str(self.sized(), "utf-8")
-        except UnicodeDecodeError:
-            raise ProtocolError("text is not valid UTF-8") from None
-
     def value(self, depth):
         tag = self.data[self.position]
         self.position += 1
         if tag == _TAG_BYTES:
-            return self.sized()
+            return self.sized(self.number(_LENGTH))
         if tag == _TAG_DICT and depth < MAX_DEPTH:
-            return self.mapping(depth)
+            result = {}
+            for _ in range(self.count(_LENGTH.size + 1)):
+                key = str(self.sized(self.number(_LENGTH)), "utf-8")
+                if key in result:
+                    raise ProtocolError("a key appears twice")
+                result[key] = self.value(depth + 1)
+            return result
         if tag == _TAG_INT:
             return self.number(_INT)
         if tag == _TAG_TEXT:
-            return self.text()
+            return str(self.sized(self.number(_LENGTH)), "utf-8")
         if tag == _TAG_ARRAY:
             return self.array()
         if tag == _TAG_FLOAT:
@@ -254,39 +241,21 @@ class _Reader:
             return [self.value(depth + 1) for _ in range(self.count(1))]
         raise ProtocolError("unknown type of value")
 
-    def mapping(self, depth):
-        result = {}
-        data, end, unpack = self.data, self.end, _LENGTH.unpack_from
-        for _ in range(self.count(_LENGTH.size + 1)):
-            # `text`, in place: half of all that is read are keys
-            start = self.position + _LENGTH.size
-            (n_bytes,) = unpack(data, self.position)
-            if n_bytes > end - start:
-                raise ProtocolError("message ends in the middle of a value")
-            self.position = start + n_bytes
-            try:
-                key = str(data[start : self.position], "utf-8")
-            except UnicodeDecodeError:
-                raise ProtocolError("text is not valid UTF-8") from None
-            if key in result:
-                raise ProtocolError("a key appears twice")
-            result[key] = self.value(depth + 1)
-        return result
-
     def array(self):
         self.spend(_ARRAY_VALUES)
-        code, ndim = self.data[self.position], self.data[self.position + 1]
-        self.position += 2
+        code, ndim = self.sized(2)
         if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
             raise ProtocolError("unknown type or rank of array")
-        shape = struct.unpack_from(f"<{ndim}I", self.data, self.take(4 * ndim))
-        dtype = _DTYPES[code]
+        shape, dtype = struct.unpack(f"<{ndim}I", self.sized(4 * ndim)), _DTYPES[code]
         # Python integers: the product of hostile dimensions must not wrap.
-        size = prod(shape)
-        start = self.take(size * dtype.itemsize)
+        size, start = prod(shape), self.position
+        self.position += size * dtype.itemsize
+        if self.position > self.end:
+            raise ProtocolError("message ends in the middle of a value")
         if size == 0 and max(shape) > MAX_MESSAGE_BYTES:
             raise ProtocolError("an empty array has an absurd shape")
-        array = np.frombuffer(self.data, dtype, size, start) if size else _EMPTY[code]
+        # without a copy in between; what is empty may begin at the very end
+        array = np.frombuffer(self.data, dtype, size, min(start, self.end - 1))
         if code == 0 and np.any(array.view(np.uint8) > 1):
             raise ProtocolError("a boolean array holds other bytes than 0 and 1")
         return array.reshape(shape).copy()

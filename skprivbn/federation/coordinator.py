@@ -75,6 +75,10 @@ class Coordinator(ABC):
         All parties that took part.
     lost : dict of str to tuple of str
         Parties lost on the way: what they failed at, and in a code, why.
+    session : bytes
+        Random bytes that name the session, known to everybody in it.
+    released : list of ndarray or None
+        What the researcher has read since the last choice, noisy sums among it.
     """
 
     #: how parties are reached: "relayed", "authenticated" or a "simulation"
@@ -101,13 +105,13 @@ class Coordinator(ABC):
         self.ledger = Ledger(parties=self.roster)
         self.lost: dict[str, Any] = {}
         self._refusals: dict[str, tuple[tuple[str, ...], str]] = {}
-        self._session = secrets.token_bytes(16)
+        self.session = secrets.token_bytes(16)
         self._sequences = dict.fromkeys(self.roster, 0)
         #: what each party said last and has got no answer to
         self._said: dict[str, dict] = {}
         #: sealed messages on their way, by conversation and receiver
         self._inbox: dict[tuple[int, str], dict[str, bytes]] = {}
-        self._released: list = []
+        self.released: list[np.ndarray | None] = []
         self._n_sums = 0
         #: rounds in a row in which parties wait, and nobody says anything
         self._n_idle = 0
@@ -134,19 +138,9 @@ class Coordinator(ABC):
         self._close()
 
     @property
-    def session(self) -> bytes:
-        """Random bytes that name the session, known to everybody in it."""
-        return self._session
-
-    @property
     def active(self) -> tuple[str, ...]:
         """Names of the parties still taking part."""
         return tuple(name for name in self.roster if name not in self.lost)
-
-    @property
-    def released(self) -> list[np.ndarray | None]:
-        """What the researcher has read since the last choice, noisy sums among it."""
-        return self._released
 
     def run(self, progress: Any = None, turn: Any = None) -> Any:
         """Have the parties run their program to its end.
@@ -189,10 +183,10 @@ class Coordinator(ABC):
         self._advance(turn=turn)
         if "hears" not in self._first_words():
             raise ProtocolError("the program waits for no choice")
-        self._released = []
+        self.released = []
         self._answer(dict.fromkeys(self.active, {"choice": choice}))
         self._advance(turn=turn)
-        return self._released
+        return self.released
 
     def _first_words(self):
         return next(iter(self._said.values()))
@@ -215,16 +209,16 @@ class Coordinator(ABC):
                 hellos = b"".join(said["hello"] for said in self._said.values())
                 self._answer(dict.fromkeys(self.active, {"hellos": hellos}))
             elif kind == "signed":
-                nothing = {"signed": bytes(SIGNATURE_BYTES)}
+                nothing, size = {"signed": bytes(SIGNATURE_BYTES)}, SIGNATURE_BYTES
                 said = [self._said.get(name, nothing) for name in self.roster]
-                signatures = b"".join(words["signed"] for words in said)
-                ends = range(0, len(signatures), SIGNATURE_BYTES)
-                of_others = {
-                    name: signatures[:end] + signatures[end + SIGNATURE_BYTES :]
-                    for name, end in zip(self.roster, ends)
-                }
+                signed = b"".join(words["signed"] for words in said)
+                starts = {n: size * i for i, n in enumerate(self.roster)}
                 self._answer(
-                    {name: {"signed": of_others[name]} for name in self.active}
+                    # all but the own one
+                    {
+                        n: {"signed": signed[: starts[n]] + signed[starts[n] + size :]}
+                        for n in self.active
+                    }
                 )
             elif kind == "sum":
                 if progress is not None:
@@ -235,7 +229,7 @@ class Coordinator(ABC):
 
     def _start(self):
         agreement = {
-            "session": self._session,
+            "session": self.session,
             "roster": "\n".join(self.roster),
             "protocol": self.program.path,
             "settings": self.terms.to_payload(),
@@ -316,7 +310,7 @@ class Coordinator(ABC):
             total = stop.value
         if readers == "all":
             values, total = backend.publish(total)
-            self._released.append(values)
+            self.released.append(values)
         else:
             self.ledger.learns("all parties", what, is_total=True)
         self._answer(dict.fromkeys(self.active, {"total": total.to_payload()}), what)
@@ -348,7 +342,7 @@ class Coordinator(ABC):
         # in the order of the roster, whoever was answered last
         self._said = {n: self._said[n] for n in self.roster if n in self._said}
         if told:
-            self._released.append(self._check_release(told))
+            self.released.append(self._check_release(told))
 
     def _check_lost(self):
         """Raise what was wrong with a party that is missing, if one is."""
@@ -384,7 +378,7 @@ class Coordinator(ABC):
         if key not in encoded:
             encoded[key] = encode(
                 {
-                    "session": self._session,
+                    "session": self.session,
                     "sequence": self._sequences[name],
                     "operation": operation,
                     "payload": payload,
@@ -394,7 +388,7 @@ class Coordinator(ABC):
         self._sequences[name] += 1
         kind, size = "public", len(message)
         if "total" in payload:
-            kind = _seen_as(payload["total"]["hidden"])
+            kind = payload["total"]["hidden"]
         elif "sealed" in payload:
             # counted once, from sender to receiver, when they were sent
             size -= sum(map(len, payload["sealed"].values()))
@@ -416,7 +410,9 @@ class Coordinator(ABC):
                 if type(columns) is list and all(
                     type(text) is str for text in [*columns, words]
                 ):
-                    self._refusals[name] = tuple(columns), _printable(words)
+                    # without what could move a terminal's cursor
+                    words = "".join(filter(str.isprintable, words[:MAX_WORDS]))
+                    self._refusals[name] = tuple(columns), words
                 return None, code if code in PartyError.REASONS else "garbage"
             said = reply["payload"]
             if reply["ok"] is not True or not self._is_said(said):
@@ -463,7 +459,7 @@ class Coordinator(ABC):
         elif "sum" in said:
             what = said["sum"]
             if "vector" in said:
-                tells, kind = what, _seen_as(said["vector"]["hidden"])
+                tells, kind = what, said["vector"]["hidden"]
         elif "result" in said:
             what = tells = "the result"
         if said.get("released") is not None:
@@ -538,11 +534,6 @@ class InProcessFederation(Coordinator):
             runner.close()
 
 
-def _seen_as(hidden):
-    """Return the kind of a hidden vector, as the ledger calls it."""
-    return "plaintext aggregate" if hidden == "plaintext" else hidden
-
-
 def check_same(replies: dict[str, dict], operation: str, rtol: float = 0.0) -> dict:
     """Return what all parties answered, a ProtocolError if they did not all.
 
@@ -587,8 +578,3 @@ def _is_same(one, other, rtol):
         largest = np.max(np.abs(one), initial=0.0, where=np.isfinite(one))
         return bool(np.all(np.abs(one[~same] - other[~same]) <= rtol * largest))
     return one == other
-
-
-def _printable(words):
-    """Return what somebody wrote without what could move a terminal's cursor."""
-    return "".join(filter(str.isprintable, words[:MAX_WORDS]))

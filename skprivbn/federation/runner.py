@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skprivbn.crypto import MaskingBackend
-from skprivbn.crypto._authentication import agree_on_group_key
+from skprivbn.crypto._authentication import agree_on_group_key, read_only
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
@@ -284,10 +284,11 @@ class Runner:
         n_parties = len(self._agreement.roster)
         self._expect(PARTY_BYTES * n_parties)
         answer = yield {"hello": self._session.hello()}
-        self._session.meet(_only(answer, "hellos", bytes))
+        self._session.meet(read_only(answer, "hellos", bytes))
         self._counted = self._agreement.roster
         self._load()
-        self._noise = self._terms.noise(self._n_columns(), n_parties)
+        n_columns = (*np.shape(self._block.get("X", ())), 1, 1)[1]
+        self._noise = self._terms.noise(n_columns, n_parties)
         agreement, policy = self._agreement, self._policy
         me = Me(
             self._block,
@@ -362,8 +363,9 @@ class Runner:
             self._sums.pop("parties", None)
         vector, session = np.ravel(np.asarray(step.vector)), self._session
         self._n_summed += vector.size
-        if self._n_summed > self._policy.max_summed * self._count_rows():
-            raise PartyRefusal("too-detailed", "more sums than the rows can hide in")
+        most = self._policy.max_summed * self._count_rows()
+        why = "more sums than the rows can hide in"
+        require(self._n_summed <= most, "too-detailed", why)
         limits = session.min_rows, session.min_cell_count
         weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
         weights = weights() if callable(weights) else weights
@@ -432,7 +434,12 @@ class Runner:
                 if self._n_sums > 1:
                     self._check_all_counted()
                 return stop.value
-            self._expect(self._bytes_of_total(reply))
+            # a total is as long as what this party hid, or as what all did, if signed
+            roster, parts = self._agreement.roster, reply.get("vector", {}).get("parts")
+            n_vectors = len(roster) if getattr(self._backend, "signed", False) else 1
+            n_bytes = n_vectors * sum(map(len, parts or ()))
+            names = 4 * self._agreement.n_name_bytes
+            self._expect(n_bytes + PARTY_BYTES * len(roster) + names)
             answer = yield {**reply, "sum": step.what, **_FOR[readers]}
 
     def _check_all_counted(self):
@@ -442,14 +449,6 @@ class Runner:
 
     def _hold_survivors(self, names):
         """Note which parties a sum is over, as this one signs; sites remember it."""
-
-    def _bytes_of_total(self, reply):
-        """Return how long a total is: as what this party hid, or all, if signed."""
-        n_parties = len(self._agreement.roster)
-        parts = reply["vector"]["parts"] if "vector" in reply else ()
-        n_vectors = n_parties if getattr(self._backend, "signed", False) else 1
-        names = self._agreement.n_name_bytes
-        return n_vectors * sum(map(len, parts)) + PARTY_BYTES * n_parties + 4 * names
 
     def _keys(self, readers):
         """Return the session of the sums, whose keys are made when they are needed."""
@@ -494,7 +493,7 @@ class Runner:
         if step.what:
             said |= {"tells": step.what, "kind": step.kind, "waits": step.waits}
         answer = yield said
-        received = _only(answer, "sealed")
+        received = read_only(answer, "sealed")
         return {
             # taken out, so that long messages are not kept while they are answered
             peer: decode(session.channel(peer).open(words, received.pop(peer)))
@@ -530,7 +529,7 @@ class Runner:
         answer = yield {"signed": mine}
         # with recovery, some may be lost since their vectors were added
         n_losable = len(roster) - self._backend.n_needed(len(roster))
-        signed = _only(answer, "signed", bytes)
+        signed = read_only(answer, "signed", bytes)
         place = roster.index(session.name) * len(mine)
         signed = signed[:place] + mine + signed[place:]
         session.check_signed(text, signed, self._counted, n_losable)
@@ -538,17 +537,6 @@ class Runner:
     def _expect(self, n_bytes):
         """Say how long the next message may be."""
         self._expected_bytes = ENVELOPE_BYTES + n_bytes
-
-    def _n_columns(self):
-        shape = np.shape(self._block.get("X", ()))
-        return shape[1] if len(shape) > 1 else 1
-
-
-def _only(answer, word, kind=dict):
-    """Return the only part of an answer."""
-    if answer.keys() != {word} or type(answer[word]) is not kind:
-        raise ProtocolError("the answer does not fit what was said")
-    return answer[word]
 
 
 def _clear_frames(error):

@@ -1,8 +1,8 @@
 """Who holds what: rows or columns of several parties."""
 
+from skprivbn.federation._describe import ColumnSummary, Summary, TableSummary
 from skprivbn.federation._remote import RemoteColumns, RemoteResults, RemoteRows
 from skprivbn.federation._rows import RowSource
-from skprivbn.federation._summary import ColumnSummary, Summary, TableSummary
 from skprivbn.partition._base import is_partition
 from skprivbn.partition._checks import check_horizontal
 from skprivbn.partition._horizontal import HorizontalPartition

@@ -16,7 +16,6 @@ import numpy as np
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import (
     Me,
-    PartyRefusal,
     RowWeights,
     Sum,
     Terms,
@@ -30,6 +29,7 @@ from skprivbn.federation._models import (
 )
 from skprivbn.federation._remote import name_results
 from skprivbn.federation.gate import kish, rows_beside
+from skprivbn.federation.program import refuse_malformed
 from skprivbn.partition import (
     HorizontalPartition,
     RemoteResults,
@@ -90,15 +90,13 @@ def score_rows(me: Me) -> Generator[Any, Any, dict]:
         impossible under the model; and ``n_rows``.
     """
     model = _rebuild(me)
-    try:
+    with refuse_malformed("invalid-data"):
         score = model._row_scores
         if list(signature(score).parameters) == ["X"]:
             blocks = [score(rows) for rows in row_blocks(me.block["X"])]
             scores = np.concatenate(blocks)
         else:
             scores = np.asarray(_apply(me, model, score))
-    except (TypeError, ValueError):
-        raise PartyRefusal("invalid-data") from None
     own = _add_up(scores)
     total = yield Sum(own, "scores of rows, number of rows", lambda: _weigh(scores))
     *parts, n_impossible, n_rows = total.tolist()

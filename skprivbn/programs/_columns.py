@@ -8,8 +8,7 @@ unit, and how many records are impossible. Only these two sums are opened.
 """
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
 from typing import Any
@@ -27,8 +26,9 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
 )
 from skprivbn.exceptions import PartitionError, ProtocolError
-from skprivbn.federation import Me, PartyRefusal, Terms, converse
+from skprivbn.federation import Me, Terms, converse
 from skprivbn.federation._models import SCORED_MODEL, describe_model
+from skprivbn.federation.program import refuse_malformed, require
 from skprivbn.partition import check_vertical
 from skprivbn.partition._base import refuse_weights
 from skprivbn.privacy._options import warn_of_score
@@ -119,25 +119,6 @@ class CountBackend:
         return weak or size not in KEY_SIZES
 
 
-@contextmanager
-def refusing(
-    code: str, errors: Any = (LookupError, TypeError, ValueError)
-) -> Iterator[None]:
-    """Refuse what makes an error; what it says of the data stays at the party.
-
-    Parameters
-    ----------
-    code : str
-        As of :class:`PartyRefusal`.
-    errors : type or tuple of type
-        By default those of values that are not what they should be.
-    """
-    try:
-        yield
-    except errors:
-        raise PartyRefusal(code) from None
-
-
 def start_talk(me: Me) -> Conversation:
     """Return this party's end of the conversation with all others."""
     return Conversation(me.name, me.roster, me.session)
@@ -151,8 +132,7 @@ def own_columns(me: Me) -> list[int]:
 def own_table(me: Me) -> np.ndarray:
     """Return the own columns as they are; refuse another number of them."""
     X = np.asarray(me.block["X"])
-    if X.ndim != 2 or X.shape[1] != len(own_columns(me)):
-        raise PartyRefusal("invalid-data")
+    require(X.ndim == 2 and X.shape[1] == len(own_columns(me)), "invalid-data")
     return X
 
 
@@ -174,12 +154,11 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
 
     def check_sizes(n_keys):
         # a peer with few keys would be told of single persons
-        if min(n_keys.values()) < max(1, me.min_rows):
-            raise PartyRefusal("too-few-rows")
+        require(min(n_keys.values()) >= max(1, me.min_rows), "too-few-rows")
 
     # where the others cannot see it, every party looks at its own list
     check_sizes({me.name: len(me.block["keys"])})
-    with refusing("invalid-data", ValueError):
+    with refuse_malformed("invalid-data"):
         records = yield from converse(
             align_records(talk, me.block["keys"], check_sizes, me.terms.max_records),
             "which of its records the others have, and how many",
@@ -299,12 +278,9 @@ def check_table(me: Me, n_cells: int, n_records: int) -> None:
     me : Me
     n_cells, n_records : int
     """
-    if 1 < me.min_rows > n_records:
-        why = f"a table of {n_records} rows: fewer than min_rows"
-        raise PartyRefusal("too-few-rows", why)
-    if not me.is_simulated and n_cells > n_records:
-        why = f"a table of {n_cells} cells, and there are {n_records} rows"
-        raise PartyRefusal("too-detailed", why)
+    why = f"a table of {n_cells} cells, and there are {n_records} rows"
+    require(me.min_rows <= max(1, n_records), "too-few-rows", why)
+    require(me.is_simulated or n_cells <= n_records, "too-detailed", why)
 
 
 def check_labels(me: Me, columns: Iterable[Sequence]) -> None:
@@ -320,9 +296,8 @@ def check_labels(me: Me, columns: Iterable[Sequence]) -> None:
         counts = Counter(labels).items()
         known = [n for label, n in counts if not is_missing(label)]
         fewest = min(known, default=me.min_cell_count)
-        if fewest < me.min_cell_count:
-            why = f"a label of {fewest} rows: fewer than min_cell_count"
-            raise PartyRefusal("too-detailed", why)
+        why = f"a label of {fewest} rows: fewer than min_cell_count"
+        require(fewest >= me.min_cell_count, "too-detailed", why)
 
 
 def describe_shares(ledger, backend, n_calls):

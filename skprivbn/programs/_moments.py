@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.federation import Me, Noisy, PartyRefusal, Sum, program
+from skprivbn.federation import Me, Noisy, Sum, program
 from skprivbn.federation._rows import (
     paired_blocks,
     row_blocks,
@@ -27,7 +27,7 @@ from skprivbn.federation.gate import (
     rows_of_pairs,
     rows_of_values,
 )
-from skprivbn.federation.program import RowWeights
+from skprivbn.federation.program import RowWeights, require
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._mechanisms import MAX_SCALES
 from skprivbn.privacy._options import check_bounds, words_of_noise
@@ -188,8 +188,9 @@ def add_moments(
         return sum(function(x, w) for x, w in _chunks(rows, weights))
 
     own = add(_first_moments)
-    n_features = len(own) // 3
-    own_mean, own_columns = _own_mean(own), tuple(range(n_features))
+    n_own, own_sums, _ = np.split(own, 3)
+    own_mean = own_sums / np.where(n_own > 0, n_own, 1.0)
+    n_features, own_columns = len(own_mean), tuple(range(len(own_mean)))
     # of a pair, its second column
     of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())
 
@@ -234,12 +235,6 @@ def add_moments(
     return found | {"covariance": symmetric(total) / known[0] * np.outer(unit, unit)}
 
 
-def _own_mean(first):
-    """Return the mean of own rows, zero without any."""
-    n, sums, _ = np.split(first, 3)
-    return sums / np.where(n > 0, n, 1.0)
-
-
 def read_moments(
     found: dict, terms: MomentsTerms, n_parties: int, floor: float = 0.0
 ) -> Moments:
@@ -269,10 +264,8 @@ def _weights_of(me):
     if not me.terms.weighted:
         return np.ones(me.n_rows)
     weights = np.asarray(me.block.get("sample_weight"))
-    if weights.dtype.kind not in "fiu":
-        raise PartyRefusal("invalid-data")
-    if not np.all(np.isfinite(weights) & (weights >= 0)):
-        raise PartyRefusal("invalid-data")
+    require(weights.dtype.kind in "fiu", "invalid-data")
+    require(np.all(np.isfinite(weights) & (weights >= 0)), "invalid-data")
     return weights.astype(np.float64)
 
 

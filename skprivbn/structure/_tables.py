@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._states import public_states
 from skprivbn.graphical_model._tables import Contribution, TableLayout

@@ -332,7 +332,7 @@ def additions(backend, total, rng):
         return replace(total, parts=[modulus, *parts])
     from skprivbn.crypto import _ckks
 
-    parameters = backend._parameters()
+    parameters = backend._parameters
     server = _ckks._keyless_context(parameters)
     encrypted = _ckks._load(total.parts[0], parameters, server)
     digits = backend.digits(3)
@@ -559,7 +559,7 @@ def test_malformed_contributions(answer):
         (context := make_contexts(3)["party 0"]), context.roster
     )
     next(agreement)
-    with pytest.raises(ProtocolError, match="expected the contribution"):
+    with pytest.raises(ProtocolError, match="expected (the )?contribution"):
         agreement.send(answer)
 
 

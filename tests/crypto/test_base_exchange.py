@@ -88,7 +88,7 @@ def test_answers_that_are_no_total(backend, how):
     exchange = Exchange(sessions, some_vectors(3))
     total = exchange.run(backend).to_payload()
     answer = {"sum": {"sum": total}, "list": {"total": [total]}, "nothing": {}}[how]
-    with pytest.raises(ProtocolError, match="expected the total"):
+    with pytest.raises(ProtocolError, match="expected total"):
         exchange.parties["party 0"].send(answer)
 
 

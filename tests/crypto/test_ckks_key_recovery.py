@@ -46,7 +46,7 @@ class Attacker:
     """Knows the public parameters, the summed ciphertexts and what was published."""
 
     def __init__(self, backend, folder):
-        self.degree, bits, scale_bits = backend._parameters()
+        self.degree, bits, scale_bits = backend._parameters
         self.scale = 2.0**scale_bits
         parameters = seal.EncryptionParameters(seal.SCHEME_TYPE.CKKS)
         parameters.set_poly_modulus_degree(self.degree)

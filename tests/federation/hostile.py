@@ -412,7 +412,7 @@ def add_plaintext(backend, hidden, shift):
         parts = [modulus, number.to_bytes(len(ciphertext), "big"), *others]
         return replace(hidden, parts=parts)
     if is_encrypted and isinstance(backend, CKKSBackend):
-        parameters = backend._parameters()
+        parameters = backend._parameters
         server = _ckks._keyless_context(parameters)
         encrypted = _ckks._load(hidden.parts[0], parameters, server)
         digits = backend.digits(hidden.addends)

@@ -108,4 +108,4 @@ def test_a_release_that_might_lose_too_much_noise_is_refused():
     with Losing({}, moments, terms) as federation:
         with pytest.raises(PartyError):
             federation.run()
-    assert federation._released == []
+    assert federation.released == []

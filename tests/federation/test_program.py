@@ -325,7 +325,7 @@ def noisy_count(me):
 def test_noise_is_added_once_and_everybody_reads_it():
     found, federation = run(noisy_count, CountTerms(epsilon=50.0))
     assert abs(found[0] - 60) < 5
-    assert federation._released[0].tolist() == found
+    assert federation.released[0].tolist() == found
 
 
 def test_more_releases_than_were_paid_for_are_refused():

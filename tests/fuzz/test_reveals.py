@@ -130,7 +130,7 @@ def test_the_parser_of_ciphertexts_sees_its_own_framing_only(name):
     """Changes are made inside the frame, whose length is then right."""
     session, total = sum_of_two(name)
     (part,) = total.parts
-    parameters = BACKENDS[name]._parameters()
+    parameters = BACKENDS[name]._parameters
     data = part[4:][: int.from_bytes(part[:4], "little")]
     # before SEAL's header, and behind the ciphertext
     n_before, n_behind = data.index(b"\x5e\xa1\x10"), 9

@@ -277,7 +277,7 @@ def test_float32_is_kept(three_blobs, covariance_type):
         ({"n_components": 0}, "n_components"),
         ({"init_params": "clever"}, "init_params"),
         ({"backend": "rot13"}, "backend"),
-        ({"backend": CKKSBackend(poly_modulus_degree=2048)}, "128-bit"),
+        ({"backend": CKKSBackend("huge")}, "preset"),
     ],
 )
 def test_wrong_parameters_are_named(three_blobs, parameters, message):
@@ -402,7 +402,7 @@ def test_searching_over_the_encryption(three_blobs):
     X, _ = three_blobs
     grid = {
         "backend": [CKKSBackend()],
-        "backend__poly_modulus_degree": [4096, 8192],
+        "backend__preset": ["default", "large"],
         "covariance_type": ["diag"],
     }
     search = GridSearchCV(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.structure._tables import AskedTables, RowCounts
 
 SIZES = [2, 3, 5, 4, 2]

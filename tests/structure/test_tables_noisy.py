@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.graphical_model._release import release_tables

@@ -153,10 +153,10 @@ def find_announced(names, group, what, where):
                 f"{sorted(known)}. What another distribution announces is named "
                 "'Name from distribution==version'"
             )
-        if other and known[name].version != other["version"]:
+        if other and known[name].dist.version != other["version"]:
             raise PartitionError(
                 f"{where}: {text!r} is not what is installed here, which is version "
-                f"{known[name].version}"
+                f"{known[name].dist.version}"
             )
         if name in found:
             raise PartitionError(f"{where}: {what} has {name!r} twice")

@@ -109,9 +109,9 @@ class Dataset:
         Whether every question has to be approved by a person at the site.
     min_parties : int
         Smallest roster of its studies; the site's unless the dataset has its own.
-    estimators : dict of str to Announced
+    estimators : dict of str to EntryPoint
         Estimators that may be fitted and applied to it, by name.
-    backends : dict of str to Announced
+    backends : dict of str to EntryPoint
         How sums may be hidden.
     max_exact_fits : int
         How many fits without differential privacy one version of the data allows; as

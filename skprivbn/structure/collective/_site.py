@@ -15,7 +15,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._dag import parents_of
 from skprivbn.bayesian_network._discrete import BayesianNetwork
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.crypto._psi import normalise_key
 from skprivbn.crypto.shares import bit_length_dtype, open_links
 from skprivbn.federation import PartyRefusal

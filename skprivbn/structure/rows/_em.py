@@ -6,8 +6,8 @@ import numpy as np
 
 from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
 from skprivbn.bayesian_network._inference import Inference
+from skprivbn.bayesian_network._labels import count_rows, smoothed
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
-from skprivbn.bayesian_network._tables import count_rows, smoothed
 from skprivbn.structure.rows._mixed import (
     as_matrices,
     configuration_moments,

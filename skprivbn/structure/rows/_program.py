@@ -36,8 +36,9 @@ from skprivbn.federation.gate import (
     marks_of_values,
     rows_by_group,
 )
+from skprivbn.federation.program import refuse_malformed
 from skprivbn.graphical_model._searches import asking_others
-from skprivbn.programs._columns import check_labels, refusing
+from skprivbn.programs._columns import check_labels
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._resampling import edge_confidence, resampled_rows
 from skprivbn.structure._search import MAX_REPEATS
@@ -318,7 +319,7 @@ class _Rows:
         labels = dict(zip(terms.names, states))
         rest = [v for v in range(len(states)) if v not in terms.continuous]
         self.codes = np.zeros(X.shape, dtype=np.intp)
-        with refusing("invalid-data"):
+        with refuse_malformed("invalid-data"):
             if rest:
                 discrete = [terms.names[v] for v in rest]
                 self.codes[:, rest] = encode(X[:, rest], discrete, labels)
@@ -413,7 +414,7 @@ def _own_labels(me):
         if declared is None:
             labels = sorted_states(column)
             check_labels(me, [column.tolist()])
-        with refusing("invalid-data"):
+        with refuse_malformed("invalid-data"):
             found.append(check_found(name, labels) if labels else [])
     return found
 
@@ -425,7 +426,7 @@ def _common_states(terms, told):
         if declared is not None:
             states.append(declared)
             continue
-        with refusing("refused"):
+        with refuse_malformed():
             found = [x for labels in told.values() for x in labels[v]]
             labels = list(sorted_states(np.array(found, dtype=object)))
             states.append(list(check_states(name, labels)) if labels else [])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, graph_of, parents_of
-from skprivbn.bayesian_network._tables import smoothed
+from skprivbn.bayesian_network._labels import smoothed
 from skprivbn.structure._resampling import edge_confidence
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import (

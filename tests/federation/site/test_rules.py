@@ -527,8 +527,6 @@ def fit_scaler(rows, backend):
 
 
 OTHER_KEYS = [
-    CKKSBackend(scale_bits=45),
-    CKKSBackend(poly_modulus_degree=8192),
     CKKSBackend(preset="large"),
     PaillierBackend(key_size=2056),
 ]

@@ -8,7 +8,7 @@ from scipy.stats import chi2_contingency, entropy
 
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._dag import is_acyclic, markov_equivalent
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_alarm
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.structure._search import complete

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_asia
 from skprivbn.structure import K2StructureLearner
 from skprivbn.structure.k2._scores import FRACTION_BITS, score_terms

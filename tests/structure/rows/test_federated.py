@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skprivbn.bayesian_network._tables import count_rows
+from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_alarm, load_asia, load_child, load_insurance
 from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.partition import HorizontalPartition
