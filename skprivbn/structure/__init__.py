@@ -1,11 +1,11 @@
 """Who depends on whom: structure learning over parties."""
 
+from skprivbn.structure._hidden_causes import FederatedFCI
 from skprivbn.structure._voting import VotingStructureLearner
 from skprivbn.structure.admm._dynotears import FederatedDynotears
 from skprivbn.structure.admm._notears import FederatedNotearsADMM
 from skprivbn.structure.collective._estimator import CollectiveBayesianNetwork
 from skprivbn.structure.gaussian._federated import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian._hidden_causes import FederatedFCI
 from skprivbn.structure.gaussian._notears import Notears
 from skprivbn.structure.k2._pooled import K2StructureLearner
 from skprivbn.structure.k2._private import PrivateK2StructureLearner

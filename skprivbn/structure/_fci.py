@@ -9,32 +9,92 @@ Marks are those of :class:`~skprivbn.bayesian_network.PartialAncestralGraph`: en
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, combinations, permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
 from skprivbn.bayesian_network._pag import ARROW, CIRCLE, TAIL
+from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.structure._search import complete
 
-#: whether two nodes are independent, given others
-Independence = Callable[[int, int, tuple[int, ...]], bool]
+#: mark of an edge that may be there: a test that could have removed it was not possible
+_UNTESTED = 4
 
 
-def fci(
-    independent: Independence, n_nodes: int, max_condition: int | None = None
-) -> np.ndarray:
-    """Learn a partial ancestral graph from tests of conditional independence.
+class IndependenceTests:
+    """Tests of conditional independence whose answers are at hand.
 
     Parameters
     ----------
     independent : callable
-        Takes two nodes and a tuple of others.
-    n_nodes : int
-    max_condition : int, default=None
-        Most nodes that a test is given.
+        Takes two nodes and a tuple of others; True, False, or None where no test is
+        possible.
+    """
+
+    def __init__(self, independent: Callable[[int, int, tuple], bool | None]) -> None:
+        self.answer = independent
+
+    def asking(self, tests: list[tuple]) -> Iterator:
+        """Ask for what tests need: nothing.
+
+        Parameters
+        ----------
+        tests : list of (int, int, tuple of int)
+
+        Yields
+        ------
+        question : object
+        """
+        return iter(())
+
+
+def fci(
+    independent: Callable[[int, int, tuple], bool | None],
+    n_nodes: int,
+    max_condition: int | None = None,
+    rules: EdgeRules | None = None,
+) -> np.ndarray:
+    """Learn a partial ancestral graph from tests whose answers are at hand.
+
+    Parameters
+    ----------
+    independent : callable
+        As of :class:`IndependenceTests`.
+    n_nodes, max_condition, rules :
+        As of :func:`finding_pag`.
 
     Returns
     -------
     marks : ndarray of int of shape (n_nodes, n_nodes)
+    """
+    tests = IndependenceTests(independent)
+    return complete(finding_pag(tests, n_nodes, max_condition, rules))[0]
+
+
+def finding_pag(tests, n_nodes, max_condition=None, rules=None):
+    """Learn a partial ancestral graph from tests of conditional independence.
+
+    Parameters
+    ----------
+    tests : IndependenceTests
+    n_nodes : int
+    max_condition : int, default=None
+        Most nodes that a test is given.
+    rules : EdgeRules, default=None
+        Required edges are causes, and not tested. Edges that are not allowed are ruled
+        out as causes: a node is no ancestor of the other.
+
+    Yields
+    ------
+    question : object
+        Of ``tests.asking``.
+
+    Returns
+    -------
+    marks : ndarray of int of shape (n_nodes, n_nodes)
+    untested : ndarray of bool of shape (n_nodes, n_nodes)
+        Edges, with circles at both ends, that another test might have removed. No
+        mark of another edge depends on them.
 
     References
     ----------
@@ -43,31 +103,41 @@ def fci(
     Zhang. On the completeness of orientation rules for causal discovery in the presence
     of latent confounders and selection bias. Artificial Intelligence 172, 2008.
     """
+    rules = EdgeRules.free(n_nodes) if rules is None else rules
     most = n_nodes - 2 if max_condition is None else max_condition
-    adjacent, separators = find_skeleton(independent, n_nodes, most)
-    reachable = _possible_d_sep(_with_colliders(adjacent, separators))
-    for x, y in np.argwhere(np.triu(adjacent)).tolist():
-        sets = (reachable[x] - {y}, reachable[y] - {x})
-        given = _separator(independent, x, y, sets, range(most + 1))
-        if given is not None:
-            adjacent[x, y] = adjacent[y, x] = False
-            separators[x, y] = separators[y, x] = given
-    marks = _with_colliders(adjacent, separators)
+    skeleton = _Skeleton(n_nodes, rules.required | rules.required.T)
+    yield from skeleton.thinning(tests, most)
+    reachable = _possible_d_sep(_with_colliders(skeleton.adjacent, skeleton.separators))
+    sets = {
+        (x, y): (reachable[x] - {y}, reachable[y] - {x})
+        for x, y in np.argwhere(np.triu(skeleton.adjacent)).tolist()
+    }
+    yield from skeleton.separating(tests, sets, range(most + 1))
+    untested = skeleton.untested & skeleton.adjacent
+    marks = _with_colliders(skeleton.adjacent & ~untested, skeleton.separators)
+    marks[untested] = _UNTESTED
+    known = (marks != 0) & (marks != _UNTESTED)
+    marks[known & ~rules.allowed.T] = ARROW
+    marks[known & rules.required] = ARROW
+    marks[known & rules.required.T] = TAIL
     # every rule has its turn, whether one before has changed something or not
-    while sum(rule(marks, separators) for rule in _RULES):
+    while sum(rule(marks, skeleton.separators) for rule in _RULES):
         pass
-    return marks
+    marks[untested] = CIRCLE
+    return marks, untested
 
 
 def find_skeleton(
-    independent: Independence, n_nodes: int, max_condition: int
+    independent: Callable[[int, int, tuple], bool | None],
+    n_nodes: int,
+    max_condition: int,
 ) -> tuple[np.ndarray, dict[tuple[int, int], set[int]]]:
     """Find which nodes no set of neighbours separates: PC's first step, stable.
 
     Parameters
     ----------
     independent : callable
-        Takes two nodes and a tuple of others.
+        As of :class:`IndependenceTests`.
     n_nodes, max_condition : int
 
     Returns
@@ -81,29 +151,63 @@ def find_skeleton(
     Colombo, Maathuis. Order-independent constraint-based causal structure learning.
     JMLR 2014.
     """
-    adjacent = ~np.eye(n_nodes, dtype=bool)
-    separators: dict[tuple[int, int], set[int]] = {}
-    for size in range(max_condition + 1):
-        before = adjacent.copy()
-        if before.sum(axis=0).max(initial=0) <= size:
-            break
-        for x, y in np.argwhere(np.triu(before)).tolist():
-            sets = (np.flatnonzero(before[x]), np.flatnonzero(before[y]))
-            neighbours = [set(nodes.tolist()) - {x, y} for nodes in sets]
-            given = _separator(independent, x, y, neighbours, [size])
-            if given is not None:
-                adjacent[x, y] = adjacent[y, x] = False
-                separators[x, y] = separators[y, x] = given
-    return adjacent, separators
+    skeleton = _Skeleton(n_nodes)
+    complete(skeleton.thinning(IndependenceTests(independent), max_condition))
+    return skeleton.adjacent, skeleton.separators
 
 
-def _separator(independent, x, y, sets, sizes):
-    """Return the first subset, of some sizes, that makes two nodes independent."""
+class _Skeleton:
+    """Edges that are left, what separates other nodes, and what no test could tell."""
+
+    def __init__(self, n_nodes, required=None):
+        self.adjacent = ~np.eye(n_nodes, dtype=bool)
+        self.untested = np.zeros((n_nodes, n_nodes), dtype=bool)
+        self.required = self.untested.copy() if required is None else required
+        self.separators: dict[tuple[int, int], set[int]] = {}
+
+    def thinning(self, tests, max_condition):
+        """Remove edges between nodes that some neighbours separate."""
+        for size in range(max_condition + 1):
+            before = self.adjacent.copy()
+            if before.sum(axis=0).max(initial=0) <= size:
+                break
+            near = [set(np.flatnonzero(nodes).tolist()) for nodes in before]
+            sets = {
+                (x, y): (near[x] - {y}, near[y] - {x})
+                for x, y in np.argwhere(np.triu(before)).tolist()
+            }
+            yield from self.separating(tests, sets, [size])
+
+    def separating(self, tests, sets, sizes):
+        """Remove edges between nodes that a subset of others separates.
+
+        All pairs are tested at once with the next subset of each: what tests ask for
+        takes few rounds, and no pair is tested once it is apart.
+        """
+        pairs = [pair for pair in sets if not self.required[pair]]
+        waiting = {pair: _subsets(sets[pair], sizes) for pair in pairs}
+        found = {}
+        while waiting:
+            asked = [(*pair, next(given, None)) for pair, given in waiting.items()]
+            asked = [test for test in asked if test[2] is not None]
+            yield from tests.asking(asked)
+            for x, y, given in asked:
+                answer = tests.answer(x, y, given)
+                if answer:
+                    found[x, y] = set(given)
+                elif answer is None:
+                    self.untested[x, y] = self.untested[y, x] = True
+            pairs = [(x, y) for x, y, _ in asked if (x, y) not in found]
+            waiting = {pair: waiting[pair] for pair in pairs}
+        for x, y in sorted(found):
+            self.adjacent[x, y] = self.adjacent[y, x] = False
+            self.separators[x, y] = self.separators[y, x] = found[x, y]
+
+
+def _subsets(sets, sizes):
     for size in sizes:
-        for given in chain(*(combinations(sorted(nodes), size) for nodes in sets)):
-            if independent(x, y, given):
-                return set(given)
-    return None
+        for nodes in sets:
+            yield from combinations(sorted(nodes), size)
 
 
 def _with_colliders(adjacent, separators):
@@ -286,7 +390,7 @@ def _leads_on(marks, before, node, end, seen):
 
 def _may_lead(marks, node):
     """Return which edges from a node have no arrow at it and no tail at their end."""
-    return (marks[node] != 0) & (marks[node] != TAIL) & (marks[:, node] != ARROW)
+    return np.isin(marks[node], (CIRCLE, ARROW)) & (marks[:, node] != ARROW)
 
 
 _RULES = (_rule_1, _rule_2, _rule_3, _rule_4, _rule_8, _rule_9, _rule_10)

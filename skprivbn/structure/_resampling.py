@@ -39,6 +39,26 @@ def wishart_root(rng, degrees, size):
     return root
 
 
+def drawn_covariances(rng, covariance, n_rows):
+    """Draw covariances as those of as many normal rows vary.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    covariance : ndarray of shape (n_variables, n_variables)
+    n_rows : int
+
+    Yields
+    ------
+    covariance : ndarray of shape (n_variables, n_variables)
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    while True:
+        drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
+        yield drawn @ drawn.T / n_rows
+
+
 def resampled_rows(me, rows):
     """Draw own rows again and again, as many as there are, with replacement.
 
@@ -79,6 +99,21 @@ def share_of_edges(graphs):
     shares : ndarray of shape (n_variables, n_variables)
     """
     return np.mean([np.where(graph & graph.T, 0.5, graph) for graph in graphs], axis=0)
+
+
+def share_of_marks(graphs):
+    """Return in what share of some partial ancestral graphs an edge has a mark.
+
+    Parameters
+    ----------
+    graphs : list of ndarray of int of shape (n_variables, n_variables)
+
+    Returns
+    -------
+    shares : ndarray of shape (n_variables, n_variables, 4)
+        The last axis is no edge, circle, arrow, tail.
+    """
+    return np.mean([graph[..., None] == np.arange(4) for graph in graphs], axis=0)
 
 
 class ResampledTables:

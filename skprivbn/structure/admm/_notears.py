@@ -16,7 +16,6 @@ from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
@@ -40,7 +39,7 @@ from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     network_moments,
-    read_noisy,
+    searchable_moments,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import (
@@ -409,8 +408,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         """Noisy moments once; everything after them costs no privacy."""
         release = NetworkMomentsTerms(**noise_terms(self, partition))
         found = self._run_charged(partition, network_moments, release, "moments")
-        moments = read_noisy(found, release, partition.n_parties)
-        report_moments(self, moments, release, partition.n_parties)
+        moments = searchable_moments(self, found, release, partition.n_parties)
         terms = replace(terms, rho2=terms.rho2 * partition.n_parties)
         found = run_locally(moments, terms)
         self._keep_rounds(found, terms)

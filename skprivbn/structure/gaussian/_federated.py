@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from numbers import Integral, Real
 
 import numpy as np
@@ -32,18 +33,16 @@ from skprivbn.programs._columns import (
     note_alignment,
     same_number_of_records,
 )
-from skprivbn.programs._moments import read_moments
-from skprivbn.programs._noisy_moments import draw_moments, report_moments
+from skprivbn.programs._noisy_moments import draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     integer_seed,
-    refuse_constant,
     warn_if_few_rows,
     warn_if_standardised,
     warn_if_units_differ,
 )
-from skprivbn.structure._resampling import share_of_edges, wishart_root
+from skprivbn.structure._resampling import drawn_covariances, share_of_edges
 from skprivbn.structure.gaussian._columns import (
     ColumnMomentsTerms,
     column_moments,
@@ -52,7 +51,7 @@ from skprivbn.structure.gaussian._columns import (
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     network_moments,
-    read_noisy,
+    searchable_moments,
 )
 from skprivbn.structure.gaussian._scores import (
     BASES,
@@ -335,8 +334,7 @@ class FederatedGaussianBayesianNetwork(
         """Let parties search among networks whose mechanisms may differ."""
         terms = SiteEffectsTerms(**self._search_terms)
         found = self._run_charged(partition, site_mechanisms, terms, "moments")
-        moments = read_moments(found, terms, partition.n_parties)
-        self._check_spread(moments)
+        moments = searchable_moments(self, found, terms, partition.n_parties)
         self.n_iter_ = 3 * (1 + self.n_bootstrap)
         self.method_, graph = "mechanisms", found["graph"]
         self._keep_graph(moments, FoundGraph(graph, to_cpdag(graph)))
@@ -412,9 +410,8 @@ class FederatedGaussianBayesianNetwork(
             centre=centre, basis=self.basis, order=order, **options
         )
         found = self._run_charged(partition, network_moments, terms, "moments")
-        moments, options = read_moments(found, terms, partition.n_parties), {}
-        self._check_spread(moments)
-        self.n_iter_ = 2
+        moments = searchable_moments(self, found, terms, partition.n_parties)
+        self.n_iter_, options = 2, {}
         if self.basis is not None:
             covariance = symmetric(found["functions"])
             scale = np.sqrt(np.diag(moments.covariance))
@@ -431,20 +428,11 @@ class FederatedGaussianBayesianNetwork(
             self.n_iter_ += self.n_bootstrap * (len(found["order"]) + 1)
         return moments, options
 
-    def _check_spread(self, moments):
-        """Refuse constant columns, warn of few rows."""
-        variances = np.diag(moments.covariance)
-        names, where = column_names(self), "over all parties' rows"
-        refuse_constant(names, moments.mean, variances, where)
-        warn_if_few_rows(moments.n_rows, len(moments.mean))
-
     def _noisy_moments(self, partition):
         terms = NetworkMomentsTerms(**noise_terms(self, partition))
         found = self._run_charged(partition, network_moments, terms, "moments")
         self.n_iter_ = 1
-        known = read_noisy(found, terms, partition.n_parties)
-        report_moments(self, known, terms, partition.n_parties)
-        return known
+        return searchable_moments(self, found, terms, partition.n_parties)
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""
@@ -576,11 +564,9 @@ class FederatedGaussianBayesianNetwork(
         """Search on covariances of normal rows, and yield what has a direction."""
         seed = check_random_state(self.random_state).randint(2**31)
         rng, n_rows = np.random.default_rng(seed), round(moments.n_rows)
-        values, vectors = np.linalg.eigh(moments.covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        for _ in range(self.n_bootstrap):
-            drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
-            sample = replace(moments, covariance=drawn @ drawn.T / n_rows)
+        covariances = drawn_covariances(rng, moments.covariance, n_rows)
+        for covariance in islice(covariances, self.n_bootstrap):
+            sample = replace(moments, covariance=covariance)
             found = search(self.method_, sample, **self._search_options)
             directed = self.method_ in EQUAL_VARIANCE_SEARCHES or self.search_params
             yield found.adjacency if directed else found.cpdag

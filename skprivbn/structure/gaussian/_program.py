@@ -24,7 +24,9 @@ from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import add_moments, read_moments
+from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.structure._learnt import refuse_constant, warn_if_few_rows
 from skprivbn.structure._resampling import resampled_rows, share_of_edges
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure.gaussian._lingam import (
@@ -40,6 +42,7 @@ from skprivbn.structure.gaussian._scores import (
     expand,
     noise_on_correlations,
 )
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._linalg import upper
 
 #: partial correlation that a network's edge may well have
@@ -174,20 +177,45 @@ def _sums_of_functions(rows, mean, scale, terms):
     return np.append(sums, add(lambda Z: upper((Z - about).T @ (Z - about))))
 
 
-def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Moments:
-    """Return moments of a noisy release that searches can take, whatever the noise.
+def searchable_moments(estimator, found, terms, n_parties) -> Moments:
+    """Return moments that searches can take: with a spread, whatever the noise.
 
     Parameters
     ----------
+    estimator : object
+        Being fitted; a noisy release is reported in it.
     found : dict
         What the program returned.
-    terms : NetworkMomentsTerms
+    terms : SearchTerms
     n_parties : int
 
     Returns
     -------
     moments : Moments
-        Of at least two rows, with a positive definite covariance.
+        With noise, of at least two rows with a positive definite covariance.
+    """
+    if terms.epsilon is None:
+        known = read_moments(found, terms, n_parties)
+        variances, where = np.diag(known.covariance), "over all parties' rows"
+        refuse_constant(column_names(estimator), known.mean, variances, where)
+        warn_if_few_rows(known.n_rows, len(known.mean))
+        return known
+    known = read_noisy(found, terms, n_parties)
+    report_moments(estimator, known, terms, n_parties)
+    return known
+
+
+def read_noisy(found: dict, terms: SearchTerms, n_parties: int) -> Moments:
+    """Return moments of a noisy release that searches can take, whatever the noise.
+
+    Parameters
+    ----------
+    found, terms, n_parties :
+        As of :func:`searchable_moments`.
+
+    Returns
+    -------
+    moments : Moments
     """
     known = read_moments(found, terms, n_parties, floor=1e-4)
     # noise alone would make eigenvalues of about the square root times its size

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Generator
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -51,7 +50,7 @@ from skprivbn.structure.rows._mixed import (
 )
 from skprivbn.structure.rows._search import learning
 from skprivbn.structure.rows._site_effects import own_likelihoods
-from skprivbn.utils._validation import to_numbers
+from skprivbn.utils._validation import missing_entries, to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
 _LISTED = 500
@@ -208,36 +207,19 @@ class RowNetworkTerms(Terms):
 @program(RowNetworkTerms)
 def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     """Labels and sizes; tables that the search needs; parameters of the families."""
-    terms, states = me.terms, me.terms.states
+    terms = me.terms
     if terms.missing == "em" and me.min_cell_count > 1:
         raise PartyRefusal("small-cells", "EM adds up fractions of rows")
-    if None in states:
-        told = {me.name: _own_labels(me)}
-        messages = dict.fromkeys(me.peers, told[me.name])
-        while len(told) < len(me.roster):
-            told |= yield Tell(messages, "labels of columns", "public")
-            messages = {}
-        states = _common_states(terms, told)
-    if [] in states:
-        return {"problem": _without_values(terms.names[states.index([])])}
-    rows = _Rows(me, states)
-    sums = yield Sum(
-        Scale.sums(rows.values),
-        "number of rows; counts, sums, absolute sums of continuous columns",
-        CountsAt(slice(1 + len(terms.continuous))),
-    )
-    rows.scale(sums)
-    # sites answer for no table with more cells than rows
-    max_cells = MAX_CELLS if me.is_simulated else min(MAX_CELLS, int(sums[0]))
-
-    known = tuple(rows.n_states), sums, max_cells, len(me.roster)
-    steps = learning(terms, *known)
-    found = yield from asking_others(steps, partial(_answer, rows))
-    found = found | {"states": states, "n_samples": rows.n_samples}
+    rows, problem = yield from reading_rows(me)
+    if rows is None:
+        return {"problem": problem}
+    known = tuple(rows.n_states), rows.sums, rows.max_cells, len(me.roster)
+    found = yield from asking_others(learning(terms, *known), rows.answering)
+    found = found | {"states": rows.states, "n_samples": rows.n_samples}
     if terms.site_effects is not None and "problem" not in found:
         again, graphs = replace(terms, n_bootstrap=0), []
         for codes in resampled_rows(me, rows.codes):
-            drawn = partial(_answer, rows.with_codes(codes))
+            drawn = rows.with_codes(codes).answering
             learnt = yield from asking_others(learning(again, *known), drawn)
             graphs.append(dict(enumerate(learnt["parents"])))
         if graphs:
@@ -247,17 +229,55 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     return found
 
 
-def _answer(rows, question):
-    """Add up what a search asks for, over all parties."""
-    if question.kind == "tables":
-        counts = rows.count(question.asked)
-        return (yield Sum(counts, "contingency tables of the search", COUNTS))
-    if question.kind == "likelihoods":
-        own, weights = own_likelihoods(rows.count, rows.n_states, question.asked)
-        return (yield Sum(own, "log-likelihoods of each site's own tables", weights))
-    moments, weights = rows.moments(question.asked)
-    what = "sums and products of numbers, by configuration"
-    return (yield Sum(moments, what, weights))
+def telling_all(me, mine, what):
+    """Tell all parties something public, and hear theirs.
+
+    Parameters
+    ----------
+    me : Me
+    mine : object
+    what : str
+
+    Returns
+    -------
+    told : dict of str to object
+        By party.
+    """
+    told, messages = {me.name: mine}, dict.fromkeys(me.peers, mine)
+    while len(told) < len(me.roster):
+        told |= yield Tell(messages, what, "public")
+        messages = {}
+    return told
+
+
+def reading_rows(me):
+    """Learn labels and units of columns, and read own rows by them.
+
+    Parameters
+    ----------
+    me : Me
+        With :class:`RowNetworkTerms`.
+
+    Returns
+    -------
+    rows : OwnRows or None
+    problem : str
+        Why there are none.
+    """
+    terms, states = me.terms, me.terms.states
+    if None in states:
+        told = yield from telling_all(me, _own_labels(me), "labels of columns")
+        states = _common_states(terms, told)
+    if [] in states:
+        return None, _without_values(terms.names[states.index([])])
+    rows = OwnRows(me, states)
+    sums = yield Sum(
+        Scale.sums(rows.values),
+        "number of rows; counts, sums, absolute sums of continuous columns",
+        CountsAt(slice(1 + len(terms.continuous))),
+    )
+    rows.scale(sums)
+    return rows, ""
 
 
 def expectation_maximisation(rows, terms, parents):
@@ -303,7 +323,7 @@ def expectation_maximisation(rows, terms, parents):
     return {"cpts": cpts, "lines": lines, "n_iter": n_iter, "converged": converged}
 
 
-class _Rows:
+class OwnRows:
     """Own rows as codes and numbers, and what is counted of them.
 
     Parameters
@@ -315,7 +335,7 @@ class _Rows:
 
     def __init__(self, me, states):
         X, terms = _own_rows(me), me.terms
-        self.me, self.terms = me, terms
+        self.me, self.terms, self.states = me, terms, states
         labels = dict(zip(terms.names, states))
         rest = [v for v in range(len(states)) if v not in terms.continuous]
         self.codes = np.zeros(X.shape, dtype=np.intp)
@@ -341,9 +361,28 @@ class _Rows:
 
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""
-        self.n_samples = int(round(sums[0]))
+        self.sums, self.n_samples = sums, int(round(sums[0]))
         self.units = Scale.from_sums(sums, self.values.shape[1])
         self.values = self.units.apply(self.values)
+
+    @property
+    def max_cells(self):
+        """Of one table: sites answer for none with more cells than rows."""
+        return MAX_CELLS if self.me.is_simulated else min(MAX_CELLS, int(self.sums[0]))
+
+    def answering(self, question):
+        """Add up what a search asks for, over all parties."""
+        asked = question.asked
+        if question.kind == "tables":
+            what = "contingency tables of the search"
+            return (yield Sum(self.count(asked), what, COUNTS))
+        if question.kind == "likelihoods":
+            own, weights = own_likelihoods(self.count, self.n_states, asked)
+            what = "log-likelihoods of each site's own tables"
+            return (yield Sum(own, what, weights))
+        moments, weights = self.moments(asked)
+        what = "sums and products of numbers, by configuration"
+        return (yield Sum(moments, what, weights))
 
     def count(self, asked):
         """Count tables; small counts of this party as none, others in steps."""
@@ -404,6 +443,11 @@ def _own_rows(me):
     if X.ndim != 2 or X.shape[1] != len(me.terms.names):
         raise PartyRefusal("invalid-data")
     return X
+
+
+def own_columns(me):
+    """Return the positions of columns of which a party has any value."""
+    return np.flatnonzero(~missing_entries(_own_rows(me)).all(axis=0)).tolist()
 
 
 def _own_labels(me):

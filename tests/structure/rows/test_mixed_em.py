@@ -12,7 +12,7 @@ from skprivbn.federation.gate import check_rows, with_rows
 from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure._tables import Question
 from skprivbn.structure.rows._mixed import Scale
-from skprivbn.structure.rows._program import _Rows, network_of_rows
+from skprivbn.structure.rows._program import OwnRows, network_of_rows
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites, open_sites
@@ -378,7 +378,7 @@ def test_gaps_of_one_category_beside_values_of_another():
     options = {"continuous": [2], "min_cell_count": 5, "missing": "skip"}
     terms = terms_for("stx", [[0, 1], [0, 1], [0]], max_parents=2, **options)
     for name in "ns":
-        rows = _Rows(Me(blocks[name], terms, name, ("n", "s", "w")), terms.states)
+        rows = OwnRows(Me(blocks[name], terms, name, ("n", "s", "w")), terms.states)
         assert rows.moments([(), (0,), (1,)])[0][0] == 200
         cells = rows.moments([(0, 1)])[1]().cells
         assert np.any((cells > 0) & (cells < 5)) == (name == "s")

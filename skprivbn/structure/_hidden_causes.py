@@ -1,0 +1,282 @@
+"""Graphs of columns some of whose causes nobody has recorded."""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from numbers import Integral, Real
+from typing import Literal
+
+import numpy as np
+
+from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
+from skprivbn.bayesian_network import PartialAncestralGraph
+from skprivbn.crypto import AdditiveBackend
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
+from skprivbn.structure._edge_rules import EdgeRules, read_edge_rules
+from skprivbn.structure._fci import fci
+from skprivbn.structure._learnt import integer_seed
+from skprivbn.structure._resampling import drawn_covariances, share_of_marks
+from skprivbn.structure._search import MAX_REPEATS
+from skprivbn.structure.gaussian._program import (
+    NetworkMomentsTerms,
+    network_moments,
+    searchable_moments,
+)
+from skprivbn.structure.gaussian._scores import effective_rows
+from skprivbn.structure.gaussian._search import fisher_z
+from skprivbn.structure.rows._checks import check_values, declared_states, split_states
+from skprivbn.structure.rows._hidden_causes import IndependenceTerms, pag_of_rows
+from skprivbn.structure.rows._program import list_tables
+from skprivbn.utils import column_names
+from skprivbn.utils._sklearn import Interval, StrOptions
+from skprivbn.utils._typing import RandomStateLike
+
+
+class FederatedFCI(PrivateEstimator):
+    """Causes and hidden common causes, by FCI on secure sums.
+
+    Other structure learners take it that no cause of two columns is missing. FCI does
+    not: it says which edges are causes, which are due to a hidden cause, and which may
+    be either. Tests of partial correlation need no more than the pooled covariance, of
+    which the parties add their shares without showing them. Tests of discrete columns
+    need contingency tables, which the parties add up when a test comes to them.
+
+    Read more in the :ref:`User Guide <structure_federated>`.
+
+    Parameters
+    ----------
+    significance : float, default=0.01
+        Level of the tests of independence.
+    max_condition : int, default=None
+        Most columns that a test is given; None for no limit.
+    states : mapping or list, default=None
+        None takes all columns to be continuous, and tests partial correlations. Else,
+        for every column, public labels, their number k for 0, ..., k - 1, None for the
+        labels that parties tell, or "continuous". Then tests are likelihood ratios:
+        G-squared of discrete columns; continuous ones are taken to be normal in every
+        configuration of discrete ones.
+    missing : {"auto", "error", "skip"}, default="auto"
+        What to do with missing entries (NaN or None) in `fit`: "auto" is "error". With
+        `states`, "skip" leaves a row out of tests that need a missing entry.
+        Parties may then lack whole columns, if for each there are others with the same
+        columns; a test is about the parties that have all its columns.
+    search_params : dict, default=None
+        What is known about causes:
+
+        - ``"required_edges"``: list of (cause, effect), by name or position. They are
+          direct causes, and not tested.
+        - ``"forbidden_edges"``: list of such pairs of which the first is no cause of
+          the second, directly or through others.
+        - ``"tiers"``: all columns in groups, such as those of different times: none is
+          a cause of one in an earlier group.
+
+    n_bootstrap : int, default=0
+        Bootstrap samples in which the search is repeated, for `mark_confidence_`: drawn
+        from the covariance at the coordinator, or from tables by the parties.
+    site_effects : {"levels"}, default=None
+        With "levels", every party's own means are removed. Without `states`.
+    backend : str or AdditiveBackend, default="masking"
+        How sums are hidden. Parties read them, and tell the coordinator the moments;
+        of tables, the graph alone.
+    random_state : int, RandomState instance or None, default=None
+        Draws the samples of `n_bootstrap`.
+    epsilon : float, default=None
+        Privacy budget of the moments. None releases them exactly. With it, tests count
+        the noise as fewer rows. Without `states`.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair, list of pairs or dict, default=None
+        Public lower and upper bounds of the features, to which rows are clipped;
+        needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
+
+    Attributes
+    ----------
+    pag_ : PartialAncestralGraph
+        What the tests say.
+    not_testable_ : list of (str, str)
+        With `states`: pairs that no test has separated, and of which some test was not
+        possible, as no parties have all its columns, or as its table is too large.
+        They have an edge with two circles in `pag_`, on which no other mark depends.
+    mark_confidence_ : ndarray of shape (n_features, n_features, 4)
+        With `n_bootstrap`: entry (i, j) has the shares of samples with no edge between
+        i and j, and with a circle, an arrow and a tail at j.
+    n_samples_ : float
+        Rows of all parties (noisy with `epsilon`).
+    ledger_ : Ledger
+        Every message of the last fit, and who learnt what.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
+    n_features_in_ : int
+        Number of columns.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Their names, if `X` has string names.
+
+    See Also
+    --------
+    FederatedGaussianBayesianNetwork : Where no common cause is hidden.
+
+    References
+    ----------
+    .. [1] Spirtes, Glymour, Scheines. Causation, Prediction, and Search. 2000.
+    .. [2] Zhang. On the completeness of orientation rules for causal discovery in the
+       presence of latent confounders and selection bias. Artificial Intelligence, 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skprivbn.structure import FederatedFCI
+    >>> rng = np.random.default_rng(0)
+    >>> hidden, a, b, c, d = rng.normal(size=(5, 3000))
+    >>> X = np.column_stack([a, b, a + hidden + c, b + hidden + d])
+    >>> party = [f"hospital {i % 3}" for i in range(3000)]
+    >>> model = FederatedFCI().fit(X, party=party)
+    >>> print(model.pag_)
+    x0 o-> x2
+    x1 o-> x3
+    x2 <-> x3
+    """
+
+    protocols = (network_moments, pag_of_rows)
+    _parameter_constraints = {
+        "significance": [Interval(Real, 0, 1, closed="neither")],
+        "max_condition": [Interval(Integral, 0, None, closed="left"), None],
+        "states": [Mapping, list, tuple, None],
+        "missing": [StrOptions({"auto", "error", "skip"})],
+        "search_params": [dict, None],
+        "n_bootstrap": [Interval(Integral, 0, MAX_REPEATS, closed="both")],
+        "site_effects": [StrOptions({"levels"}), None],
+        "backend": BACKEND_CONSTRAINT,
+        "random_state": ["random_state"],
+        **PRIVACY_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        significance: float = 0.01,
+        *,
+        max_condition: int | None = None,
+        states: Mapping | Sequence | None = None,
+        missing: Literal["auto", "error", "skip"] = "auto",
+        search_params: dict | None = None,
+        n_bootstrap: int = 0,
+        site_effects: str | None = None,
+        backend: str | AdditiveBackend = "masking",
+        random_state: RandomStateLike = None,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | list | dict | None = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
+    ) -> None:
+        self.significance = significance
+        self.max_condition = max_condition
+        self.states = states
+        self.missing = missing
+        self.search_params = search_params
+        self.n_bootstrap = n_bootstrap
+        self.site_effects = site_effects
+        self.backend = backend
+        self.random_state = random_state
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+        self.min_honest = min_honest
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = self.states is not None
+        tags.input_tags.allow_nan = self.missing == "skip"
+        return tags
+
+    @property
+    def _fit_checks(self):
+        finite = "allow-nan" if self.missing == "skip" else True
+        least = {"ensure_min_features": 2, "ensure_min_samples": 2}
+        return {**least, "ensure_all_finite": finite}
+
+    def _learn(self, partition):
+        self._check_options()
+        for name in ("not_testable_", "mark_confidence_"):  # those of a fit before
+            vars(self).pop(name, None)
+        if self.states is None:
+            self._test_correlations(partition)
+        else:
+            self._test_tables(partition)
+
+    def _check_options(self):
+        for name in ("site_effects", "epsilon"):
+            if self.states is not None and getattr(self, name) is not None:
+                value = getattr(self, name)
+                raise ValueError(f"{name}={value!r} is not available with states=")
+        if self.states is None and self.missing == "skip":
+            raise ValueError("missing='skip' is not available without states=")
+        if self.epsilon is not None and (self.site_effects or self.n_bootstrap):
+            which = "n_bootstrap" if self.n_bootstrap else "site_effects"
+            value = getattr(self, which)
+            raise ValueError(f"{which}={value!r} is not available with epsilon")
+
+    def _test_correlations(self, partition):
+        """Run FCI on the covariance that parties have added up."""
+        if self.epsilon is None:
+            centre = "pooled" if self.site_effects is None else "party"
+            terms = NetworkMomentsTerms(centre=centre)
+        else:
+            terms = NetworkMomentsTerms(**noise_terms(self, partition))
+        found = self._run_charged(partition, network_moments, terms, "moments")
+        moments = searchable_moments(self, found, terms, partition.n_parties)
+        n_rows, d = effective_rows(moments), len(moments.mean)
+        rules = read_edge_rules(self)
+
+        def learn(covariance):
+            test = fisher_z(covariance, n_rows, self.significance)
+            return fci(test, d, self.max_condition, rules)
+
+        self.pag_ = PartialAncestralGraph(learn(moments.covariance), column_names(self))
+        self.n_samples_ = moments.n_rows
+        if self.n_bootstrap:
+            rng = np.random.default_rng(integer_seed(self.random_state))
+            drawn = drawn_covariances(rng, moments.covariance, round(n_rows))
+            graphs = map(learn, islice(drawn, self.n_bootstrap))
+            self.mark_confidence_ = share_of_marks(list(graphs))
+
+    def _test_tables(self, partition):
+        """Let parties run FCI on tables, and moments, that they add up."""
+        names = column_names(self)
+        states, continuous = split_states(self.states, names)
+        rules = read_edge_rules(self) or EdgeRules.free(len(names))
+        declared = declared_states(states, partition, names, continuous)
+        check_values(partition, names, declared, continuous)
+        most = len(names) - 2 if self.max_condition is None else self.max_condition
+        terms = IndependenceTerms(
+            names=names,
+            states=declared,
+            continuous=continuous,
+            max_parents=most,
+            min_cell_count=0,
+            missing="skip" if self.missing == "skip" else "error",
+            known=None,
+            allowed=rules.allowed,
+            required=rules.required,
+            ordering=list(range(len(names))),
+            n_bootstrap=self.n_bootstrap,
+            seed=integer_seed(self.random_state),
+            significance=self.significance,
+        )
+        found = self._run_charged(partition, pag_of_rows, terms, "contingency tables")
+        if "problem" in found:
+            raise ValueError(found["problem"])
+        list_tables(self.ledger_, terms, found["tables"], found["moments"])
+        self.pag_ = PartialAncestralGraph(found["marks"], names)
+        self.not_testable_ = [(names[x], names[y]) for x, y in found["untested"]]
+        self.n_samples_ = float(found["n_samples"])
+        if self.n_bootstrap:
+            self.mark_confidence_ = found["mark_confidence"]
