@@ -93,6 +93,17 @@ def test_the_direction_in_which_fewer_mechanisms_differ_is_chosen():
     assert model.changing_mechanisms_.tolist() == [False, True]
 
 
+def test_levels_that_differ_are_no_sign_of_noise_that_is_not_normal():
+    rng, rows = np.random.default_rng(0), {}
+    for k in range(5):
+        x, y = rng.normal(size=(2, 200))
+        rows[f"site {k}"] = np.column_stack([x, 30 * (x + y)]) + 90 * (-1) ** k
+    model = fit(rows, site_effects="levels")
+    assert model.method_ == "bic"
+    assert model.normality_pvalues_.min() > 0.001
+    assert fit(rows).method_ == "lingam"
+
+
 def test_many_columns_are_searched_by_climbing():
     rows, graph, _ = differing_sites(1, d=16, n_sites=4, n_rows=200)
     model = fit(rows, site_effects="mechanisms")
