@@ -105,7 +105,8 @@ class FederatedBayesianNetwork(
         With "mechanisms", any column may depend on its parents in another way at each
         party, if BIC prefers that; directions are then also told by fewer mechanisms
         differing. Beside tables, parties add up log-likelihoods of their own. For
-        discrete columns, ``criterion="bic"`` and another `method` than "ges".
+        discrete columns, ``criterion="bic"``, another `method` than "ges" and no
+        ``n_bootstrap``: samples of rows would tell records.
     structure : mapping of str to sequence of str, default=None
         Parents of every column, if known: then only probabilities are learnt.
     search_params : dict, default=None
@@ -126,8 +127,7 @@ class FederatedBayesianNetwork(
           `edge_confidence_`. Of every table that a search needs, as many rows are drawn
           again from its cells, by the search: parties add up nothing but some more
           tables. Numbers of continuous columns are drawn as normal in every
-          configuration. With `site_effects` every party draws from its own rows, and
-          all sums are repeated.
+          configuration.
 
     count_params : dict, default=None
         How rows are counted:
@@ -384,7 +384,7 @@ class FederatedBayesianNetwork(
         self.ledger_ = federation.ledger
         if "problem" not in found:
             list_tables(self.ledger_, terms, found["tables"], found["moments"])
-        if terms.n_bootstrap and terms.site_effects is None:
+        if terms.n_bootstrap:
             self.ledger_.note(
                 f"{terms.n_bootstrap} bootstrap samples are drawn from these tables: "
                 "rows are counted for the tables alone"

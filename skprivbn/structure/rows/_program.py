@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Generator
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -39,7 +38,6 @@ from skprivbn.federation.program import refuse_malformed
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels
 from skprivbn.structure._edge_rules import EdgeRules
-from skprivbn.structure._resampling import edge_confidence, resampled_rows
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._tables import MAX_CELLS, RowCounts
 from skprivbn.structure.rows._em import FamiliesEM
@@ -177,6 +175,8 @@ class RowNetworkTerms(Terms):
             (self.criterion == "bic", "criterion='bic'"),
             (self.method != "ges", "method='hill_climbing' or 'k2'"),
             (not self.continuous, "discrete columns only"),
+            # samples of rows would count a person alike in all tables of a sample
+            (not self.n_bootstrap, "n_bootstrap=0"),
         ):
             if not holds:
                 raise ValueError(f"site_effects='mechanisms' needs {wanted}")
@@ -216,14 +216,6 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     known = tuple(rows.n_states), rows.sums, rows.max_cells, len(me.roster)
     found = yield from asking_others(learning(terms, *known), rows.answering)
     found = found | {"states": rows.states, "n_samples": rows.n_samples}
-    if terms.site_effects is not None and "problem" not in found:
-        again, graphs = replace(terms, n_bootstrap=0), []
-        for codes in resampled_rows(me, rows.codes):
-            drawn = rows.with_codes(codes).answering
-            learnt = yield from asking_others(learning(again, *known), drawn)
-            graphs.append(dict(enumerate(learnt["parents"])))
-        if graphs:
-            found["edge_confidence"] = edge_confidence(graphs, is_directed=True)
     if terms.missing == "em" and "problem" not in found:
         found |= yield from expectation_maximisation(rows, terms, found["parents"])
     return found
@@ -352,12 +344,6 @@ class OwnRows:
             raise PartyRefusal("gaps", columns=np.flatnonzero(lacks).tolist())
         self.n_states = [len(labels[name]) for name in terms.names]
         self.tables = RowCounts(self.codes, self.n_states)
-
-    def with_codes(self, codes):
-        """Return the same with other rows of discrete columns."""
-        other = copy(self)
-        other.codes, other.tables = codes, RowCounts(codes, self.n_states)
-        return other
 
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""

@@ -159,8 +159,7 @@ def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
             return {"problem": str(error)}
     parents = yield from _find_parents(terms, scores)
     found = {}
-    # sites that differ draw their own rows
-    if terms.n_bootstrap and terms.site_effects is None:
+    if terms.n_bootstrap:
         found["edge_confidence"] = yield from _resample(terms, scores)
     discrete = [v for v in range(len(n_states)) if v not in continuous]
     families = [(v, parents[v], []) for v in parents]
