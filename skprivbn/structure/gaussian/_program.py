@@ -42,7 +42,7 @@ from skprivbn.structure.gaussian._scores import (
     expand,
     noise_on_correlations,
 )
-from skprivbn.utils import column_names, warn_user
+from skprivbn.utils import column_names
 from skprivbn.utils._linalg import upper
 
 #: partial correlation that a network's edge may well have
