@@ -1,25 +1,29 @@
 """Networks of sites that differ, and noise that is not normal: which method finds them.
 
-Run with ``python benchmarks/study_differing_sites.py`` (a minute or two).
+Run with ``python benchmarks/study_differing_sites.py`` (some minutes, most of them in
+the tests of the peer).
 
 - Sites: six variables, ten sites of 100 rows, linear mechanisms; those of half of the
   variables have other weights and another spread at each site (after Li et al.,
   Federated causal discovery from heterogeneous data, 2024). F1 of the skeleton and of
-  directed edges, and the share of variables of which is known whether they change.
+  directed edges, and the share of variables of which is known whether they change;
+  sums, and kilobytes that a site sends and receives. Beside them, the skeleton of PC
+  on the tests of `python-fedci`, with its defaults, where half of them change.
 - Shapes: ten variables, 1,000 rows of standardised columns. Structural Hamming
   distances, beside those of the package `lingam` on pooled rows.
 """
 
 import argparse
+from time import process_time
 
 import numpy as np
 from _record import record
-from lingam import DirectLiNGAM
 
 from skprivbn.datasets import make_linear_sem
 from skprivbn.metrics import skeleton_f1, structural_hamming_distance
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure._fci import find_skeleton
 
 N_SITES = 10
 
@@ -56,6 +60,7 @@ def measure_sites(share, n_graphs):
         scores = []
         for seed in range(n_graphs):
             rows, graph, changes = differing_sites(seed, share)
+            start = process_time()
             model = FederatedGaussianBayesianNetwork(site_effects=effects)
             found = model.fit(HorizontalPartition(rows)).adjacency_matrix_
             known = getattr(model, "changing_mechanisms_", np.zeros(len(found)))
@@ -64,9 +69,12 @@ def measure_sites(share, n_graphs):
                     skeleton_f1(graph, found),
                     directed_f1(graph, found),
                     np.mean(known == changes),
+                    model.n_iter_,
+                    sum(model.ledger_.bytes_by_party()["site 0"]) / 1e3,
+                    process_time() - start,
                 ]
             )
-        skeleton, directed, known = np.mean(scores, axis=0)
+        skeleton, directed, known, n_sums, size, seconds = np.mean(scores, axis=0)
         yield {
             "site_effects": effects or "none",
             "share that changes": share,
@@ -74,11 +82,50 @@ def measure_sites(share, n_graphs):
             "skeleton F1": skeleton,
             "directed F1": directed,
             "changes known": known,
+            "sums": n_sums,
+            "kB per site": size,
+            "CPU seconds": seconds,
         }
+
+
+def measure_peer(share, n_graphs, significance=0.01):
+    """Return the same of PC's skeleton on federated tests of `python-fedci`."""
+    import polars as pl
+    from fedci import Client, Server
+
+    scores = []
+    for seed in range(n_graphs):
+        rows, graph, _ = differing_sites(seed, share)
+        names, start = [f"x{j}" for j in range(len(graph))], process_time()
+        clients = [Client(k, pl.DataFrame(X, schema=names)) for k, X in rows.items()]
+        server, n_tests, n_rounds = Server(clients), 0, 0
+
+        def independent(x, y, given, server=server):
+            nonlocal n_tests, n_rounds
+            result = server.test(f"x{x}", f"x{y}", [f"x{v}" for v in given])
+            n_tests, n_rounds = n_tests + 1, n_rounds + result.get_iterations()
+            return result.p_value > significance
+
+        found, _ = find_skeleton(independent, len(names), len(names) - 2)
+        scores.append(
+            [skeleton_f1(graph, found), n_tests, n_rounds, process_time() - start]
+        )
+    skeleton, n_tests, n_rounds, seconds = np.mean(scores, axis=0)
+    return {
+        "site_effects": "python-fedci",
+        "share that changes": share,
+        "graphs": n_graphs,
+        "skeleton F1": skeleton,
+        "sums": n_rounds,
+        "tests": n_tests,
+        "CPU seconds": seconds,
+    }
 
 
 def measure_shapes(noise, n_graphs):
     """Return mean distances on standardised columns with noise of one shape."""
+    from lingam import DirectLiNGAM
+
     distances = {}
     for seed in range(n_graphs):
         X, weights = make_linear_sem(1000, 10, noise=noise, random_state=seed)
@@ -100,6 +147,7 @@ def main():
     parser.add_argument("--graphs", type=int, default=20, help="in each setting")
     n_graphs = parser.parse_args().graphs
     rows = [row for share in (0.0, 0.5, 1.0) for row in measure_sites(share, n_graphs)]
+    rows.append(measure_peer(0.5, n_graphs))
     record("differing_sites", rows, sites=N_SITES)
     shapes = [
         measure_shapes(noise, n_graphs)
