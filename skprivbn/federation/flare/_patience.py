@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 #: seconds between two signs of life
@@ -39,10 +40,11 @@ def within(
     result : object
     """
     outcome: dict[str, Any] = {}
+    context = copy_context()  # such as numpy's error state
 
     def run():
         try:
-            outcome["result"] = call()
+            outcome["result"] = context.run(call)
         except BaseException as error:
             outcome["error"] = error
 

@@ -53,7 +53,9 @@ def with_keys(X, sites, order=None, keep=None):
         blocks[site] = X[names].to_numpy()[index]
         columns[site] = names
         keys[site] = [f"record {i}" for i in index]
-    return VerticalPartition(blocks, columns, keys, order=list(X.columns))
+    return VerticalPartition(
+        blocks, columns, keys, order=list(X.columns), reveal_membership=True
+    )
 
 
 @pytest.mark.parametrize(
