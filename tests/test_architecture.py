@@ -361,7 +361,12 @@ ENVIRONMENTS = {
     "tests/**/*.py": "test",
 }
 # Distributions whose modules have another name.
-MODULE_OF = {"pynacl": "nacl", "pytest-xdist": "xdist", "scikit-learn": "sklearn"}
+MODULE_OF = {
+    "pynacl": "nacl",
+    "pytest-xdist": "xdist",
+    "python-fedci": "fedci",
+    "scikit-learn": "sklearn",
+}
 SNIPPET = re.compile(r"^\s*>>> (?:import|from) (\w+)", re.M)
 # Peers that people bring themselves, to convert a network for them.
 BROUGHT = {"pgmpy"}
