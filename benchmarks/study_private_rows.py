@@ -157,7 +157,7 @@ def main():
     warnings.simplefilter("ignore")
     rows = []
     for estimator in CASES:
-        row, begun = {"estimator": estimator.__name__}, time.process_time()
+        begun = time.process_time()
         grid = [n for n in GRID if n <= MOST_ROWS.get(estimator, GRID[-1])]
         for epsilon, delta in BUDGETS:
             needed = None
@@ -166,9 +166,9 @@ def main():
                     break
                 needed = n_rows
             found = f"{needed:,}" if needed else f"> {grid[-1]:,}"
-            row[f"epsilon {epsilon:g}, delta {delta:g}"] = found
-        print(row, round(time.process_time() - begun, 1), flush=True)
-        rows.append(row)
+            row = {"estimator": estimator.__name__, "epsilon": epsilon}
+            rows.append(row | {"delta": delta, "rows needed": found})
+            print(rows[-1], round(time.process_time() - begun, 1), flush=True)
     record("private_rows", rows, seeds=SEEDS)
 
 

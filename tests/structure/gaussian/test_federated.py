@@ -323,6 +323,7 @@ def test_search_over_lambda_and_epsilon_in_a_pipeline(linear):
     with (
         sklearn.config_context(enable_metadata_routing=True),
         pytest.warns(PrivacyLeakWarning, match="this is the second fit"),
+        pytest.warns(PrivacyLeakWarning, match="StandardScaler in front of"),
     ):
         grid.fit(X, party=party)
     assert grid.best_params_[f"{name}__epsilon"] is None
