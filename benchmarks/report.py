@@ -137,6 +137,10 @@ SECTIONS = {
         "Defaults of private mixtures: `PPEMGaussianMixture`",
         "Adjusted Rand indices with true components, log-likelihoods of a row.",
     ),
+    "private_defaults_numbers": Section(
+        "Defaults with epsilon, beside diffprivlib and no noise",
+        "Means over five seeds, in units of the measure.",
+    ),
     "private_defaults_tables": Section(
         "Classifiers trained on synthetic rows: `DPCGMLearner` beside MST",
         "Areas under the ROC curve on real rows, delta=1e-6 where nothing is said.",
