@@ -104,7 +104,10 @@ SCORING = [estimator for estimator in HORIZONTAL if hasattr(estimator, "score")]
 def ready(estimator):
     """Return a copy, with the public states of the columns if it needs one."""
     copy = clone(estimator)
-    return copy.set_params(states=[2] * 4) if "states" in copy.get_params() else copy
+    is_discrete = copy.__sklearn_tags__().input_tags.categorical
+    if is_discrete and "states" in copy.get_params():
+        copy.set_params(states=[2] * 4)
+    return copy
 
 
 def fit_arguments(estimator):
@@ -273,6 +276,8 @@ OF_SOME_FITS = {
     "normality_pvalues_",
     "changing_mechanisms_",
     "change_pvalues_",
+    "mark_confidence_",
+    "not_testable_",
 }
 
 

@@ -51,7 +51,8 @@ _LOOKUP_BYTES = 3 << 26
 def count_families(n_columns, max_parents):
     """Count the sets of columns that could be the parents of one, but the empty set."""
     # the node is the last of one column more
-    return sum(comb(n_columns, size + 1) for size in range(1, max_parents + 1))
+    most = min(max_parents, n_columns - 1)
+    return sum(comb(n_columns, size + 1) for size in range(1, most + 1))
 
 
 @dataclass(frozen=True)

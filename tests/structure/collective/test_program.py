@@ -126,7 +126,10 @@ def test_no_row_is_in_a_message_of_private_counts(monkeypatch):
     assert len(markers) > 8
     keys = {site: [f"a long secret key {i:06d}" for i in range(800)] for site in SITES}
     partition = VerticalPartition(
-        {site: X[held].to_numpy() for site, held in SITES.items()}, SITES, keys
+        {site: X[held].to_numpy() for site, held in SITES.items()},
+        SITES,
+        keys,
+        reveal_membership=True,
     )
     transcript = Transcript(monkeypatch)
     fitted = CollectiveBayesianNetwork(structure=ASIA.parents).fit(partition)
