@@ -146,10 +146,10 @@ class CountsAt(NamedTuple):
 
     Attributes
     ----------
-    positions : slice
+    positions : slice or ndarray of int
     """
 
-    positions: slice
+    positions: slice | np.ndarray
 
 
 class RowWeights(NamedTuple):

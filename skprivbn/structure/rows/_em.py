@@ -8,6 +8,7 @@ from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
 from skprivbn.bayesian_network._inference import Inference
 from skprivbn.bayesian_network._labels import count_rows, smoothed
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
+from skprivbn.federation import ALL_ROWS, CountsAt
 from skprivbn.structure.rows._mixed import (
     as_matrices,
     configuration_moments,
@@ -60,6 +61,20 @@ class FamiliesEM:
                 f"of continuous columns, here {self.n_configurations}: at most "
                 f"{MAX_CONFIGURATIONS} will do, lower max_parents or use missing='skip'"
             )
+
+    @property
+    def row_counts(self):
+        """Places in the vector of numbers of rows: one beside each matrix of moments.
+
+        Sums of one row are its values. Without moments, all rows count alike.
+        """
+        starts = np.cumsum([0, *(prod(shape) for shape in self.shapes)])
+        places = [
+            np.arange(start, end, self.shapes[i][-1] ** 2)
+            for i, (start, end) in enumerate(zip(starts, starts[1:-1]))
+            if i >= len(self.families)
+        ]
+        return CountsAt(np.concatenate(places)) if places else ALL_ROWS
 
     def complete_counts(self, codes, values):
         """Count for every family the rows that have all its entries."""

@@ -15,7 +15,6 @@ from skprivbn.bayesian_network._checks import (
 from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import (
-    ALL_ROWS,
     COUNTS,
     CountsAt,
     Me,
@@ -295,7 +294,7 @@ def expectation_maximisation(rows, terms, parents):
     total = yield Sum(
         em.complete_counts(rows.codes, rows.values),
         "sums over complete rows, family by family",
-        ALL_ROWS,
+        em.row_counts,
     )
     n_iter, before, converged = 0, -np.inf, False
     while n_iter < terms.max_iter and not converged:
@@ -303,7 +302,7 @@ def expectation_maximisation(rows, terms, parents):
         total = yield Sum(
             em.expected(*model, rows.codes, rows.values),
             "expected sums and log-likelihood, each iteration",
-            ALL_ROWS,
+            em.row_counts,
         )
         now = total[-2] / rows.n_samples
         # pseudo-counts may let it fall, too

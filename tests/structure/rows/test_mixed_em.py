@@ -396,3 +396,19 @@ def test_sites_learn_mixed_networks_from_rows_with_gaps(tmp_path):
         np.testing.assert_allclose(
             em.network_.intercepts[node], plain.network_.intercepts[node], atol=1e-8
         )
+
+
+def test_attack_the_only_patient_of_a_ward(tmp_path, monkeypatch):
+    """Moments given a ward are about its patients, with gaps or without."""
+    X, ward, party, people = make_rows()
+    ward = np.zeros_like(ward)
+    ward[7] = 1
+    write_tables(tmp_path, X, ward, party, people)
+    rows = connect(make_sites(tmp_path, site_files()), "icu").rows(["a", "b", "ward"])
+    options = {"states": NUMBERS, "structure": {"a": ["ward"]}, "missing": "em"}
+    model = FederatedBayesianNetwork(**options, count_params={"alpha": 0.0})
+    with pytest.raises(PartyError, match="fewer rows of all sites"):
+        model.fit(rows)
+    let_all_through(monkeypatch)
+    told = model.fit(rows).network_.intercepts["a"]
+    assert np.min(np.abs(told - X[7, 0])) < 1e-6
