@@ -24,7 +24,7 @@ from sklearn.mixture import GaussianMixture
 
 from skprivbn.datasets import load_parkinsons
 from skprivbn.exceptions import PrivacyLeakWarning
-from skprivbn.inspection import ConvergenceDisplay, MixtureDisplay
+from skprivbn.inspection import MixtureDisplay
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA
 
@@ -66,11 +66,9 @@ print(f"largest difference of means: {abs(pooled.means_ - mixture.means_).max():
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 MixtureDisplay.from_estimator(mixture, X, party=clinic, ax=left)
 left.set(xlabel="first component", ylabel="second component", title="Three components")
-ConvergenceDisplay.from_estimator(
-    pooled, ax=right, name="pooled", linewidth=6, alpha=0.3
-)
-ConvergenceDisplay.from_estimator(mixture, ax=right, name="encrypted", color="black")
-right.set_title("The way up")
+right.plot(pooled.lower_bounds_, label="pooled", linewidth=6, alpha=0.3)
+right.plot(mixture.lower_bounds_, label="encrypted", color="black", marker=".")
+right.set(xlabel="iteration", ylabel="lower bound", title="The way up")
 right.legend(frameon=False)
 plt.show()
 

@@ -107,12 +107,11 @@ class DPCGMLearner(
         of exact inference in the chosen model exceeds. More may be more accurate, and
         takes longer.
 
-    parties : dict, list of pairs, "prefix" or None, default=None
+    parties : dict, default=None
         Which party holds which columns, if different parties do: names, positions,
-        slices or callables. ``"prefix"`` reads names like ``hospital__age``. Tables
-        then stay secret-shared until they have noise, the number of records is known,
-        and neighbouring data sets differ in the values of one record. What is missing
-        or no state counts as the first state.
+        slices or callables. Tables then stay secret-shared until they have noise, the
+        number of records is known, and neighbouring data sets differ in the values of
+        one record. What is missing or no state counts as the first state.
 
     epsilon : float or None, default=1.0
         Privacy budget of one fit. None uses exact tables, without any privacy.

@@ -1,7 +1,7 @@
 """Pictures of networks, of what parties sent, and of what privacy costs."""
 
-from skprivbn.inspection._bars import AuditDisplay, ExpectedErrorDisplay, LedgerDisplay
-from skprivbn.inspection._curves import ConvergenceDisplay, PrivacyUtilityDisplay
+from skprivbn.inspection._bars import ExpectedErrorDisplay, LedgerDisplay
+from skprivbn.inspection._curves import PrivacyUtilityDisplay
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._message_diagram import message_diagram
 from skprivbn.inspection._models import (
@@ -12,8 +12,6 @@ from skprivbn.inspection._models import (
 from skprivbn.inspection._privacy_report import privacy_report
 
 __all__ = [
-    "AuditDisplay",
-    "ConvergenceDisplay",
     "DAGDisplay",
     "ExpectedErrorDisplay",
     "LedgerDisplay",

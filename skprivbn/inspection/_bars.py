@@ -1,31 +1,29 @@
-"""Pictures made of bars: bytes of a ledger, bounds of an audit, errors of tables."""
+"""Pictures made of bars: bytes of a ledger, errors of tables."""
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
-from math import inf
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.federation import Ledger
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._style import (
     COORDINATOR_COLOUR,
     PALETTE,
     colours_of,
-    draw_ranked_bars,
     get_axes,
+    ledger_of,
+    legend_beside,
 )
-from skprivbn.privacy import AuditResult
 from skprivbn.utils import import_optional
 
 
 @dataclass(eq=False, repr=False)
 class LedgerDisplay:
-    """Bytes that each participant sent, or received, in every round.
+    """Bytes that each participant sent in every round.
 
-    Use :meth:`from_ledger` or :meth:`from_estimator` to make one.
+    Use :meth:`from_estimator` to make one.
 
     Parameters
     ----------
@@ -34,9 +32,6 @@ class LedgerDisplay:
 
     n_bytes : dict of str to array-like of shape (n_rounds,)
         Bytes of each participant in these rounds.
-
-    direction : {"sent", "received"}, default="sent"
-        What the bytes are, for the label of the axis.
 
     Attributes
     ----------
@@ -56,30 +51,22 @@ class LedgerDisplay:
     >>> ledger = Ledger(parties=("north", "south"))
     >>> for party in ledger.parties:
     ...     ledger.record("means", party, "coordinator", b"...", "masked", "means")
-    >>> display = LedgerDisplay.from_ledger(ledger)
+    >>> display = LedgerDisplay.from_estimator(ledger)
     >>> {party: values.tolist() for party, values in display.n_bytes.items()}
     {'north': [3], 'south': [3]}
     """
 
     rounds: np.ndarray
     n_bytes: dict[str, np.ndarray]
-    _: KW_ONLY
-    direction: str = "sent"
 
     @classmethod
-    def from_ledger(
-        cls, ledger: Ledger, *, direction: str = "sent", ax: Any = None
-    ) -> Self:
-        """Draw a ledger.
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Draw the ledger of a fitted estimator.
 
         Parameters
         ----------
-        ledger : Ledger
-            A fitted estimator's `ledger_`.
-
-        direction : {"sent", "received"}, default="sent"
-            Whether a message counts for its sender or for its receiver. Either way
-            every message counts once.
+        estimator : estimator instance or Ledger
+            Fitted, with an attribute `ledger_`; or such a ledger itself.
 
         ax : matplotlib Axes, default=None
             Where to draw; by default a new figure.
@@ -88,47 +75,16 @@ class LedgerDisplay:
         -------
         display : LedgerDisplay
         """
-        if direction not in ("sent", "received"):
-            raise ValueError(
-                f"direction must be 'sent' or 'received', got {direction!r}"
-            )
-        entries = ledger.entries
-        if not entries:
-            raise ValueError("the ledger holds no messages")
-        role = "sender" if direction == "sent" else "receiver"
-        names = dict.fromkeys(getattr(entry, role) for entry in entries)
+        entries = ledger_of(estimator).entries
         # The coordinator on top of the stack, so that the parties line up.
+        names = dict.fromkeys(entry.sender for entry in entries)
         names = sorted(names, key=lambda name: name == COORDINATOR)
         numbers = [entry.round for entry in entries]
         rounds = np.arange(min(numbers), max(numbers) + 1)
         n_bytes = {name: np.zeros(len(rounds), dtype=np.int64) for name in names}
         for entry in entries:
-            n_bytes[getattr(entry, role)][entry.round - rounds[0]] += entry.n_bytes
-        return cls(rounds, n_bytes, direction=direction).plot(ax=ax)
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, direction: str = "sent", ax: Any = None
-    ) -> Self:
-        """Draw the ledger of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator instance
-            Fitted, with an attribute `ledger_`.
-
-        direction : {"sent", "received"}, default="sent"
-            Whether a message counts for its sender or for its receiver.
-
-        ax : matplotlib Axes, default=None
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        display : LedgerDisplay
-        """
-        check_is_fitted(estimator, "ledger_")
-        return cls.from_ledger(estimator.ledger_, direction=direction, ax=ax)
+            n_bytes[entry.sender][entry.round - rounds[0]] += entry.n_bytes
+        return cls(rounds, n_bytes).plot(ax=ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw.
@@ -161,100 +117,12 @@ class LedgerDisplay:
                 **styles[name],
             )
             bottom = bottom + values
-        self.ax_.set(xlabel="round", ylabel=f"bytes {self.direction}")
+        self.ax_.set(xlabel="round", ylabel="bytes sent")
         self.ax_.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         self.ax_.yaxis.set_major_formatter(ticker.EngFormatter("B"))
         handles, labels = self.ax_.get_legend_handles_labels()
         # Listed as they are stacked, from top to bottom.
-        self.ax_.legend(
-            handles[::-1],
-            labels[::-1],
-            loc="upper left",
-            bbox_to_anchor=(1.0, 1.0),
-            frameon=False,
-        )
-        return self
-
-
-@dataclass(eq=False, repr=False)
-class AuditDisplay:
-    """What an audit proves of each number of a result, against what is claimed.
-
-    Parameters
-    ----------
-    result : AuditResult
-        From :func:`~skprivbn.privacy.audit_estimator`.
-
-    claimed : float, default=None
-        The epsilon that the estimator claims, drawn as a line.
-
-    Attributes
-    ----------
-    ax_ : matplotlib Axes
-        Axes with the bars.
-
-    figure_ : matplotlib Figure
-        Figure containing them.
-
-    names_ : list of str
-        Numbers that are shown, from below.
-
-    See Also
-    --------
-    skprivbn.privacy.audit_estimator : Finds the bounds.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skprivbn.inspection import AuditDisplay
-    >>> from skprivbn.preprocessing import FederatedStandardScaler
-    >>> from skprivbn.privacy import audit_estimator
-    >>> X = np.zeros((20, 1))
-    >>> scaler = FederatedStandardScaler(epsilon=1.0, bounds=(-1, 1))
-    >>> found = audit_estimator(scaler, X, np.append(X, [[1.0]], axis=0), n_trials=40)
-    >>> AuditDisplay(found, claimed=1.0).plot().ax_.get_xlabel()
-    'epsilon is at least'
-    """
-
-    result: AuditResult
-    claimed: float | None = None
-
-    def plot(self, *, n_most: int = 20, ax: Any = None) -> Self:
-        """Draw one bar for each number, the largest bound on top.
-
-        Parameters
-        ----------
-        n_most : int, default=20
-            Most numbers to show; the others have smaller bounds.
-
-        ax : matplotlib Axes, default=None
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        self : object
-        """
-        bounds = self.result.bounds
-        names = sorted(bounds, key=lambda name: bounds[name], reverse=True)
-        self.names_ = names[:n_most][::-1]
-        shown, n_shown = [bounds[n] for n in self.names_], len(self.names_)
-        figsize = (6, 1.4 + 0.26 * n_shown)
-        self.figure_, self.ax_ = get_axes(ax, "AuditDisplay", figsize)
-        claimed = inf if self.claimed is None else self.claimed
-        colors = [PALETTE[1] if bound > claimed else PALETTE[0] for bound in shown]
-        draw_ranked_bars(self.ax_, self.names_, shown, colors)
-        if self.claimed is not None:
-            self.ax_.axvline(self.claimed, color="black", linestyle="--")
-            self.ax_.text(
-                self.claimed, n_shown - 0.4, "claimed", ha="center", va="bottom"
-            )
-        result = self.result
-        self.ax_.set(xlabel="epsilon is at least", xlim=(0, None))
-        self.ax_.set_title(
-            f"{result.n_trials:,} fits each, confidence {result.confidence:.6g}",
-            loc="left",
-            pad=18,
-        )
+        legend_beside(self.ax_, handles[::-1], labels[::-1])
         return self
 
 
@@ -353,6 +221,8 @@ class ExpectedErrorDisplay:
         self.figure_, self.ax_ = get_axes(ax, "ExpectedErrorDisplay", figsize)
         shares = [100 * self.errors[c] for c in self.tables_]
         names = [", ".join(map(str, c)) for c in self.tables_]
-        draw_ranked_bars(self.ax_, names, shares, PALETTE[0])
+        self.ax_.barh(names, shares, color=PALETTE[0])
+        self.ax_.spines["left"].set_visible(False)
+        self.ax_.tick_params(axis="y", length=0)
         self.ax_.set(xlabel="% of people in the wrong cell, expected")
         return self

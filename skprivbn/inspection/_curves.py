@@ -1,4 +1,4 @@
-"""Curves: what privacy costs, and how a fit converged."""
+"""A curve of what privacy costs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.inspection._style import LINE_PALETTE, get_axes
+from skprivbn.inspection._style import LINE_PALETTE, MARKERS, get_axes, legend_beside
 from skprivbn.utils import import_optional
-
-MARKERS = "osD^vPX"
 
 
 @dataclass(eq=False, repr=False)
@@ -177,7 +174,7 @@ class PrivacyUtilityDisplay:
             ylabel=self.metric.replace("_", " "),
         )
         if self.ax_.get_legend_handles_labels()[0]:
-            self.ax_.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+            legend_beside(self.ax_)
         return self
 
 
@@ -218,114 +215,3 @@ def _curves_of(results, param, metric):
             )
         )
     return {others: tuple(np.array(sorted(rows)).T) for others, rows in groups.items()}
-
-
-@dataclass(eq=False, repr=False)
-class ConvergenceDisplay:
-    """Lower bound of the log-likelihood against the iteration.
-
-    Use :meth:`from_estimator` to make one.
-
-    Parameters
-    ----------
-    lower_bounds : array-like of shape (n_iter,)
-        Value after each iteration.
-
-    converged : bool, default=None
-        Whether the fit converged, if known.
-
-    Attributes
-    ----------
-    ax_ : matplotlib Axes
-        Axes with the curve.
-
-    figure_ : matplotlib Figure
-        Figure containing the curve.
-
-    line_ : matplotlib Line2D
-        The curve.
-
-    Examples
-    --------
-    >>> from skprivbn.inspection import ConvergenceDisplay
-    >>> display = ConvergenceDisplay([-3.0, -2.5, -2.4]).plot(name="CKKS")
-    >>> display.line_.get_label()
-    'CKKS'
-    """
-
-    lower_bounds: ArrayLike
-    _: KW_ONLY
-    converged: bool | None = None
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, name: str | None = None, ax: Any = None, **kwargs: Any
-    ) -> Self:
-        """Draw how a fit converged.
-
-        Parameters
-        ----------
-        estimator : estimator instance
-            Fitted, with an attribute `lower_bounds_`. It may be one of scikit-learn's,
-            for comparison in the same axes.
-
-        name : str, default=None
-            Label of the curve; by default the name of the estimator's class.
-
-        ax : matplotlib Axes, default=None
-            Where to draw; by default a new figure.
-
-        **kwargs : dict
-            Passed to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : ConvergenceDisplay
-        """
-        check_is_fitted(estimator, "lower_bounds_")
-        converged = getattr(estimator, "converged_", None)
-        display = cls(estimator.lower_bounds_, converged=converged)
-        return display.plot(ax=ax, name=name or type(estimator).__name__, **kwargs)
-
-    def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Where to draw; by default a new figure.
-
-        name : str, default=None
-            Label of the curve.
-
-        **kwargs : dict
-            Passed to matplotlib's `plot`.
-
-        Returns
-        -------
-        display : ConvergenceDisplay
-            With the attributes that end with an underscore.
-        """
-        ticker = import_optional("matplotlib.ticker", "ConvergenceDisplay")
-        bounds = np.asarray(self.lower_bounds, dtype=float)
-        if bounds.ndim != 1 or not len(bounds):
-            raise ValueError("there is no lower bound to draw; did the fit iterate?")
-        self.figure_, self.ax_ = get_axes(ax, "ConvergenceDisplay", (6.0, 3.6))
-        n_before = len(self.ax_.get_lines())
-        style = {
-            "color": LINE_PALETTE[n_before % len(LINE_PALETTE)],
-            "marker": MARKERS[n_before % len(MARKERS)],
-            "markersize": 4 if len(bounds) <= 40 else 0,
-            "linewidth": 1.5,
-        }
-        label = name
-        if self.converged is False:
-            label = f"{name or 'fit'} (not converged)"
-        (self.line_,) = self.ax_.plot(
-            np.arange(1, len(bounds) + 1), bounds, label=label, **(style | kwargs)
-        )
-        self.ax_.set(xlabel="iteration", ylabel="lower bound")
-        self.ax_.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
-        if label:
-            self.ax_.legend(frameon=False, loc="lower right")
-        return self

@@ -6,10 +6,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
-
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._html import Html, size, tag
+from skprivbn.inspection._style import ledger_of
 
 SESSION = "session"
 RETURNED = "the sum goes back, still hidden"
@@ -78,15 +77,9 @@ def message_diagram(estimator: Any, path: str | PathLike | None = None) -> str |
     >>> "masked, " in drawing and " bytes from each" in drawing
     True
     """
-    ledger = estimator
-    if not hasattr(ledger, "entries"):
-        check_is_fitted(estimator, "ledger_")
-        ledger = estimator.ledger_
-    if not ledger.entries:
-        raise ValueError("the ledger holds no messages")
     drawing = Svg(
         draw_messages(
-            ledger,
+            ledger_of(estimator),
             xmlns="http://www.w3.org/2000/svg",
             style=f"max-width:{WIDTH}px;width:100%;height:auto",
         )
@@ -162,27 +155,12 @@ def _sums(ledger):
     }
 
 
-def _peer_words(ledger, steps):
-    """Return what parties tell each other in each operation, and its kind."""
-    facts = dict.fromkeys(
-        (fact.what, fact.kind)
-        for fact in ledger.facts()
-        if fact.who in ledger.parties and fact.n_messages is None
-    )
-    talks = [
-        step.operation
-        for step in steps
-        if step.operation != SESSION and any(key[0] == "peer" for key in step.messages)
-    ]
-    # The ledger keeps them apart, in the same order.
-    return dict(zip(talks, facts)) if len(talks) == len(facts) else {}
-
-
 def draw_messages(ledger, **attributes):
     """Return the drawing as an element of a page, which may style it itself."""
     groups = _loops(_steps(ledger))
     steps = [step for group in groups for step in group]
-    sums, peers = _sums(ledger), _peer_words(ledger, steps)
+    sums = _sums(ledger)
+    peers = {f.what: f.kind for f in ledger.facts() if f.who in ledger.parties}
     shapes, y, used = [], 64, {}
     talk = any(key[0] == "peer" for step in steps for key in step.messages)
     for group in groups:
@@ -262,9 +240,7 @@ def _with_answers(arrows):
 
 
 def _peer_arrow(step, entries, peers):
-    words, kind = peers.get(step.operation, ("secrets of the protocol", "sealed"))
-    if step.operation == SESSION:
-        words, kind = "secrets of the session", "sealed"
+    words, kind = step.operation, peers.get(step.operation, "sealed")
     total = size(sum(entry.n_bytes for entry in entries))
     plural = "messages" if len(entries) > 1 else "message"
     below = f"sealed on its way, {len(entries)} {plural}, {total}"

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.inspection._style import LINE_PALETTE, PALETTE, get_axes
+from skprivbn.inspection._style import LINE_PALETTE, MARKERS, PALETTE, get_axes
 from skprivbn.utils import import_optional
-
-MARKERS = "os^Dv<>P"
 
 
 @dataclass(eq=False, repr=False)

@@ -1,5 +1,7 @@
 """What the displays share: matplotlib only when needed, colours anybody can tell."""
 
+from sklearn.utils.validation import check_is_fitted
+
 from skprivbn.utils import import_optional
 
 # Okabe and Ito's palette, which people with any colour vision tell apart.
@@ -24,6 +26,7 @@ LINE_PALETTE = (
 )
 COORDINATOR_COLOUR = "#999999"
 HATCHES = ("", "//", "..", "xx")
+MARKERS = "os^Dv<>P"
 
 
 def get_axes(ax, user, figsize=None):
@@ -49,13 +52,20 @@ def get_axes(ax, user, figsize=None):
     return ax.figure, ax
 
 
-def draw_ranked_bars(ax, names, lengths, color):
-    """Draw a horizontal bar for each name, the last on top."""
-    place = range(len(names))
-    ax.barh(place, lengths, color=color)
-    ax.set_yticks(place, names)
-    ax.spines["left"].set_visible(False)
-    ax.tick_params(axis="y", length=0)
+def legend_beside(ax, *entries):
+    """Put the legend to the right of the axes."""
+    ax.legend(*entries, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def ledger_of(estimator):
+    """Return the ledger of a fitted estimator, or a ledger itself, with messages."""
+    ledger = estimator
+    if not hasattr(ledger, "entries"):
+        check_is_fitted(estimator, "ledger_")
+        ledger = estimator.ledger_
+    if not ledger.entries:
+        raise ValueError("the ledger holds no messages")
+    return ledger
 
 
 def colours_of(names):

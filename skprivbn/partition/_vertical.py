@@ -33,7 +33,7 @@ from skprivbn.partition._base import (
 from skprivbn.partition._checks import check_features
 from skprivbn.partition._horizontal import ONE_PARTY
 from skprivbn.utils import column_names, warn_leak
-from skprivbn.utils._sklearn import StrOptions, _get_column_indices
+from skprivbn.utils._sklearn import _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
     declared_categories,
@@ -43,7 +43,7 @@ from skprivbn.utils._validation import (
 )
 
 #: what estimators take for `parties`
-PARTIES_CONSTRAINT = [Mapping, list, tuple, StrOptions({"prefix"}), None]
+PARTIES_CONSTRAINT = [Mapping, None]
 
 
 class VerticalPartition(LocalPartition):
@@ -328,10 +328,9 @@ def check_vertical(
     ----------
     estimator : estimator
     X : array-like of shape (n_samples, n_features), VerticalPartition or RemoteColumns
-    parties : dict, list of (name, columns) pairs, "prefix" or None
+    parties : dict of str to columns, or None
         Which party holds which columns: names, positions, slices or callables such
-        as ``make_column_selector``. ``"prefix"`` reads names like
-        ``hospital__age``. None means that one party holds all.
+        as ``make_column_selector``. None means that one party holds all.
     reset : bool, default=True
         Whether to set or to check the number and names of features.
     dtype : dtype, default=None
@@ -391,10 +390,10 @@ def _columns_of_parties(parties, X):
     n_columns = np.shape(X)[1] if np.ndim(X) == 2 else 0
     if parties is None:
         return {ONE_PARTY: list(range(n_columns))}
-    if isinstance(parties, str):
-        return _columns_by_prefix(parties, X)
+    check_is_mapping(parties, "parties", "columns")
+    check_roster(parties)
     held = {}
-    for party, columns in _pairs(parties):
+    for party, columns in parties.items():
         if callable(columns):
             columns = columns(X)
         if not hasattr(X, "columns") and names_of(np.atleast_1d(columns).tolist()):
@@ -412,35 +411,16 @@ def _columns_of_parties(parties, X):
     return held
 
 
-def _pairs(parties):
-    """Return names of parties with what `parties` says of their columns."""
-    pairs = list(parties.items()) if hasattr(parties, "items") else list(parties)
-    if not all(
-        isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)
-        for pair in pairs
-    ):
-        raise PartitionError(
-            f"parties={parties!r}: give a dict of party names to columns, or pairs of "
-            "a name and columns; names are text"
-        )
-    names = [name for name, _ in pairs]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            raise PartitionError(f"party {name!r} appears twice in parties")
-    check_roster(names)
-    return pairs
-
-
 def _compare_parties(parties, partition):
     """Refuse a partition that is not the one that `parties` describes."""
-    if parties is None or isinstance(parties, str):
+    if parties is None:
         return
-    pairs = dict(_pairs(parties))
-    if set(pairs) != set(partition.names):
+    check_is_mapping(parties, "parties", "columns")
+    if set(parties) != set(partition.names):
         raise PartitionError(
-            f"parties names {sorted(pairs)}, the partition {list(partition.names)}"
+            f"parties names {sorted(parties)}, the partition {list(partition.names)}"
         )
-    for name, columns in pairs.items():
+    for name, columns in parties.items():
         held = partition.columns[name]
         named = isinstance(columns, list | tuple) and names_of(columns) is not None
         if named and set(columns) != set(held):
@@ -448,19 +428,3 @@ def _compare_parties(parties, partition):
                 f"parties gives {name!r} the columns {list(columns)}, in the partition "
                 f"it holds {held}"
             )
-
-
-def _columns_by_prefix(parties, X):
-    if parties != "prefix":
-        raise PartitionError(
-            f"parties={parties!r}: give a dict of party names to columns, or 'prefix'"
-        )
-    if not hasattr(X, "columns"):
-        raise PartitionError("parties='prefix' needs a dataframe with column names")
-    held = {}
-    for position, column in enumerate(X.columns):
-        party, separator, _ = str(column).partition("__")
-        if not separator:
-            raise PartitionError(f"column {column!r} has no 'party__' prefix")
-        held.setdefault(party, []).append(position)
-    return held

@@ -44,12 +44,6 @@ def test_names_that_would_make_the_ledger_untrue_are_refused(name):
         InProcessFederation(blocks, moments, MomentsTerms("none"))
 
 
-def test_prefixes_are_names():
-    frame = pd.DataFrame(ROWS, columns=["coordinator__age", "lab__crp"])
-    with pytest.raises(PartitionError, match="'coordinator' cannot be the name"):
-        check_vertical(BaseEstimator(), frame, "prefix")
-
-
 def test_names_that_look_the_same_are_refused():
     with pytest.raises(PartitionError, match="look the same"):
         check_roster(["Zürich", "Zu\u0308rich"])

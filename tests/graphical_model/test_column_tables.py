@@ -396,7 +396,7 @@ def test_frames_bins_and_what_is_missing():
     )
     learner = DPCGMLearner(
         [("clinic__age", "lab__dose"), ("clinic__sex",)],
-        parties="prefix",
+        parties={"clinic": ["clinic__age", "clinic__sex"], "lab": ["lab__dose"]},
         states={"clinic__sex": ["f", "m"], "lab__dose": [0, 1, 2]},
         bins={"clinic__age": [18, 40, 65]},
     ).fit(frame)

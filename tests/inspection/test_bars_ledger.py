@@ -26,7 +26,7 @@ def ledger():
 
 
 def test_bytes_by_sender_and_round(ledger):
-    display = LedgerDisplay.from_ledger(ledger)
+    display = LedgerDisplay.from_estimator(ledger)
     assert display.rounds.tolist() == [1, 2, 3, 4]
     assert {name: v.tolist() for name, v in display.n_bytes.items()} == {
         "north": [100, 10, 0, 30],
@@ -36,14 +36,6 @@ def test_bytes_by_sender_and_round(ledger):
     tops = [bar.get_y() + bar.get_height() for bar in display.bars_["coordinator"]]
     assert tops == [107, 17, 0, 37]
     assert display.ax_.get_ylabel() == "bytes sent"
-
-
-def test_bytes_by_receiver(ledger):
-    display = LedgerDisplay.from_ledger(ledger, direction="received")
-    assert display.n_bytes["north"].tolist() == [5, 5, 0, 5]
-    assert display.n_bytes["coordinator"].sum() == 146
-    assert sum(v.sum() for v in display.n_bytes.values()) == ledger.total_bytes
-    assert display.ax_.get_ylabel() == "bytes received"
 
 
 def test_from_estimator(ledger):
@@ -60,8 +52,6 @@ def test_from_estimator(ledger):
         LedgerDisplay.from_estimator(Learner())
 
 
-def test_wrong_input_is_refused(ledger):
+def test_a_ledger_without_messages_is_refused():
     with pytest.raises(ValueError, match="no messages"):
-        LedgerDisplay.from_ledger(Ledger())
-    with pytest.raises(ValueError, match="'sent' or 'received'"):
-        LedgerDisplay.from_ledger(ledger, direction="up")
+        LedgerDisplay.from_estimator(Ledger())

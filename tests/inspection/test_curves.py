@@ -4,12 +4,11 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skprivbn.inspection import ConvergenceDisplay, PrivacyUtilityDisplay
+from skprivbn.inspection import PrivacyUtilityDisplay
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -102,28 +101,3 @@ def test_wrong_searches_are_refused():
         PrivacyUtilityDisplay.from_search(GridSearchCV(Private(), {}))
     with pytest.raises(ValueError, match="must vary one parameter 'epsilon'"):
         PrivacyUtilityDisplay.from_search(search({"method": ["a", "b"]}))
-
-
-def test_convergence_of_one_and_of_two_fits():
-    data = np.random.default_rng(0).normal(size=(100, 2))
-    mixture = GaussianMixture(2, random_state=0).fit(data)
-    display = ConvergenceDisplay.from_estimator(mixture, linestyle=":")
-    assert_allclose(display.line_.get_ydata(), mixture.lower_bounds_)
-    assert display.line_.get_xdata().tolist() == [
-        *range(1, len(mixture.lower_bounds_) + 1)
-    ]
-    assert display.line_.get_label() == "GaussianMixture"
-    assert display.line_.get_linestyle() == ":"
-    second = ConvergenceDisplay([-3, -2], converged=False).plot(
-        ax=display.ax_, name="other"
-    )
-    assert second.line_.get_label() == "other (not converged)"
-    assert second.line_.get_color() != display.line_.get_color()
-    assert len(display.ax_.get_lines()) == 2
-
-
-def test_wrong_fits_are_refused():
-    with pytest.raises(NotFittedError):
-        ConvergenceDisplay.from_estimator(GaussianMixture())
-    with pytest.raises(ValueError, match="no lower bound"):
-        ConvergenceDisplay([]).plot()

@@ -123,7 +123,7 @@ def test_owners_have_colours_and_a_legend():
     assert labels == ["clinic", "lab"]
 
 
-@pytest.mark.parametrize("parties", [None, "prefix", {"a": [0, 1]}, {"a": slice(2)}])
+@pytest.mark.parametrize("parties", [None, {"a": [0, 1]}, {"a": slice(2)}])
 def test_parties_that_name_no_columns_are_not_drawn(parties):
     display = DAGDisplay.from_estimator(Learner(parties).fit())
     assert display.ax_.get_legend() is None

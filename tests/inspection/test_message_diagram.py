@@ -75,9 +75,10 @@ def test_two_times_in_a_row_is_a_box_and_once_is_none(ledger):
 
 
 def test_what_parties_tell_each_other_is_named(ledger):
-    ask(ledger, "talk", kind="public")
-    ledger.record("talk", "north", "south", b"." * 9, "sealed", "")
-    ledger.learns("south", "clusters of the others")
+    operation = "clusters of the others"
+    ask(ledger, operation, kind="public")
+    ledger.record(operation, "north", "south", b"." * 9, "sealed", "")
+    ledger.learns("south", operation)
     drawn = texts(message_diagram(ledger))
     assert "clusters of the others" in drawn
     below = "sealed on its way, 1 message, 9 bytes; inside: readable sums"

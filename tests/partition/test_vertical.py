@@ -20,7 +20,6 @@ FRAME = pd.DataFrame(X, columns=["age", "sex", "crp", "ldl"])
     "data, parties",
     [
         (FRAME, {"clinic": ["age", "sex"], "lab": ["crp", "ldl"]}),
-        (FRAME, [("clinic", ["age", "sex"]), ("lab", ["crp", "ldl"])]),
         (FRAME, {"clinic": [0, 1], "lab": slice(2, 4)}),
         (FRAME, {"clinic": slice("age", "sex"), "lab": ["crp", "ldl"]}),
         (
@@ -38,18 +37,6 @@ def test_ways_to_name_columns(data, parties):
     assert partition.names == ("clinic", "lab")
     np.testing.assert_array_equal(partition._blocks["clinic"]["X"], X[:, :2])
     np.testing.assert_array_equal(partition._blocks["lab"]["X"], X[:, 2:])
-
-
-def test_prefixes():
-    frame = FRAME.set_axis(
-        ["clinic__age", "lab__crp", "clinic__sex", "lab__ldl"], axis=1
-    )
-    partition = check_vertical(BaseEstimator(), frame, "prefix")
-    assert partition.columns == {
-        "clinic": ["clinic__age", "clinic__sex"],
-        "lab": ["lab__crp", "lab__ldl"],
-    }
-    assert partition.feature_names == list(frame.columns)
 
 
 def test_estimators_see_columns_in_the_order_of_x():
@@ -71,21 +58,13 @@ def test_estimators_see_columns_in_the_order_of_x():
         ),
         ({"a": ["age", "shoe"], "b": ["sex", "crp", "ldl"]}, "'a' columns.*not have"),
         ({"a": slice(None), "b": []}, "no column to"),
-        ([("a", [0]), ("a", [1, 2, 3])], "appears twice"),
-        (["a", "b"], "pairs of a name and columns"),
-        ([("a", [0], [1])], "pairs of a name and columns"),
-        ("suffix", "or 'prefix'"),
-        ("prefix", "no 'party__' prefix"),
+        ([("a", [0]), ("b", [1, 2, 3])], "parties must be a dict"),
+        ("prefix", "parties must be a dict"),
     ],
 )
 def test_wrong_parties(parties, message):
     with pytest.raises(PartitionError, match=message):
         check_vertical(BaseEstimator(), FRAME, parties)
-
-
-def test_prefix_needs_names():
-    with pytest.raises(PartitionError, match="dataframe"):
-        check_vertical(BaseEstimator(), X, "prefix")
 
 
 def test_values_errors():
@@ -217,7 +196,7 @@ def test_wrong_names_of_columns(parties, names, message):
 @pytest.mark.parametrize(
     "parties, message",
     [
-        ([[0, 1], [2, 3]], "a name and columns; names are text"),
+        ([[0, 1], [2, 3]], "parties must be a dict"),
         (
             {"a": ["age", "sex"], "b": ["crp", "ldl"]},
             "without names.*from_columns",

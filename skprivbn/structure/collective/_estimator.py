@@ -157,10 +157,9 @@ class CollectiveBayesianNetwork(
 
     Parameters
     ----------
-    parties : dict, list of pairs, "prefix" or None, default=None
+    parties : dict, default=None
         Which site holds which columns: names, positions, slices or callables.
-        ``"prefix"`` reads names like ``hospital__age``. None means that one site
-        holds all.
+        None means that one site holds all.
     disclosure : {"private_counts", "rows"}, default="private_counts"
         What the centre sees. With ``"private_counts"`` contingency tables across
         sites are computed on secret shares; the centre learns those that the search

@@ -125,7 +125,7 @@ class FederatedGaussianBayesianNetwork(
         - "lingam" reads directions off noise that is not normal, by DirectLiNGAM, in
           one sum for each column. Units and variances do not matter.
 
-    parties : dict, list of pairs, "prefix" or None, default=None
+    parties : dict, default=None
         Which party holds which columns, if columns and not rows are spread. Columns
         are rounded to 2**-13 of their standard deviation.
     basis : {"sigmoid", "polynomial"}, default=None

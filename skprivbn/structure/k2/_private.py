@@ -75,10 +75,9 @@ class PrivateK2StructureLearner(
 
     Parameters
     ----------
-    parties : dict, list of pairs, "prefix" or None, default=None
+    parties : dict, default=None
         Which party holds which columns: names, positions, slices or callables.
-        ``"prefix"`` reads names like ``hospital__age``. None means that one party
-        holds all: plain K2, and a warning.
+        None means that one party holds all: plain K2, and a warning.
     max_parents : int, default=3
         Most parents of a column.
     ordering : array-like of str or int, default=None
