@@ -14,7 +14,7 @@ from sklearn.model_selection import (
     check_cv,
 )
 
-from skprivbn.privacy._single_rows import entries_alone
+from skprivbn.privacy._scores import entries_alone
 from skprivbn.utils import warn_leak
 from skprivbn.utils._validation import label_text, texts_of
 

@@ -26,14 +26,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
-from skprivbn.privacy._candidates import (
-    cost_of_fit,
-    find_accountant,
-    make_candidate,
-    parameter_table,
-    sum_of_costs,
-    warn_of_exact_fits,
-)
 from skprivbn.privacy._folds import private_splits
 from skprivbn.privacy._scores import (
     NoisyScores,
@@ -45,8 +37,19 @@ from skprivbn.privacy._scores import (
     row_scores,
     weight_sum,
 )
-from skprivbn.privacy._selection import NoisyMax, NoisyRanking
-from skprivbn.privacy._trials import best_of_trials, cost_of_trials, stated_cost
+from skprivbn.privacy._selection import (
+    NoisyMax,
+    NoisyRanking,
+    best_of_trials,
+    cost_of_fit,
+    cost_of_trials,
+    find_accountant,
+    make_candidate,
+    parameter_table,
+    stated_cost,
+    sum_of_costs,
+    warn_of_exact_fits,
+)
 from skprivbn.utils import tell_progress
 from skprivbn.utils._sklearn import (
     HasMethods,

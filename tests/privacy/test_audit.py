@@ -11,8 +11,8 @@ from skprivbn.preprocessing import (
 )
 from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV, audit_estimator
 from skprivbn.privacy import _search as search_module
-from skprivbn.privacy._candidates import cost_of_fit
 from skprivbn.privacy._scores import clipped_sum
+from skprivbn.privacy._selection import cost_of_fit
 from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
 from tests.privacy.toys import NoisyHistogram
 

@@ -8,11 +8,12 @@ from scipy import stats
 
 from skprivbn.privacy._exact_sampling import (
     LogarithmicSampler,
+    TableSampler,
     WidePolyaSampler,
+    decide,
     poisson_bounds,
     polya_bounds,
 )
-from skprivbn.privacy._inversion import TableSampler, decide
 
 DECAYS = [Fraction(3), Fraction(1), Fraction(1, 40)]
 

@@ -8,8 +8,8 @@ import pytest
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.graphical_model import DPCGMLearner
-from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV, _trials
-from skprivbn.privacy._trials import PRICE, draw_n_trials, stop_probability
+from skprivbn.privacy import PrivacyAccountant, PrivateSearchCV, _selection
+from skprivbn.privacy._selection import PRICE, draw_n_trials, stop_probability
 from tests.privacy.toys import NoisyHistogram
 
 X = np.random.default_rng(0).choice(4, p=[0.7, 0.1, 0.1, 0.1], size=(2000, 1))
@@ -95,7 +95,7 @@ def test_losers_cost_nothing_and_leave_no_trace():
 
 def test_enough_trials_find_the_best(monkeypatch):
     # their number is random, and may by chance be one
-    monkeypatch.setattr(_trials, "draw_n_trials", lambda mean: 40)
+    monkeypatch.setattr(_selection, "draw_n_trials", lambda mean: 40)
     params = [search(epsilon=20.0).fit(X).best_params_ for _ in range(5)]
     assert sum(best["prior"] < 1e4 for best in params) >= 4
 
@@ -125,7 +125,7 @@ def field_search(**options):
 
 def warns_of_fits(n_trials, monkeypatch):
     """Tell whether a search says that an estimator was fitted before."""
-    monkeypatch.setattr(_trials, "draw_n_trials", lambda mean: n_trials)
+    monkeypatch.setattr(_selection, "draw_n_trials", lambda mean: n_trials)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         field_search(states=[4]).fit(X)
@@ -135,7 +135,10 @@ def warns_of_fits(n_trials, monkeypatch):
 def test_no_warning_tells_how_many_trials_there_were(monkeypatch):
     assert [warns_of_fits(n, monkeypatch) for n in (1, 2, 3)] == [False] * 3
     # the twin: after one trial, the winner's fit is the second without an accountant
-    monkeypatch.setattr(_trials, "PrivacyAccountant", lambda epsilon: None)
+    no_accountant = type(
+        "NoAccountant", (PrivacyAccountant,), {"__new__": lambda cls, epsilon: None}
+    )
+    monkeypatch.setattr(_selection, "PrivacyAccountant", no_accountant)
     assert [warns_of_fits(n, monkeypatch) for n in (1, 2, 3)] == [True, False, False]
 
 
