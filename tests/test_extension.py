@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
-from skprivbn.federation import _announced
+from skprivbn.federation import _models
 from skprivbn.federation.site import _host
 from skprivbn.federation.site._account import Account
 from skprivbn.partition import HorizontalPartition
@@ -57,11 +57,11 @@ def extras(tmp_path, monkeypatch):
         )
     )
     monkeypatch.syspath_prepend(folder)
-    _announced._all_announced.cache_clear()
+    _models._all_announced.cache_clear()
     yield import_module("private_extras")
     for name in [n for n in sys.modules if n.startswith("private_extras")]:
         del sys.modules[name]
-    _announced._all_announced.cache_clear()
+    _models._all_announced.cache_clear()
 
 
 def federate(folder, *allowed, backend="ckks"):

@@ -35,7 +35,6 @@ from skprivbn.federation.program import (
     ALL_ROWS,
     Me,
     Noisy,
-    PartyRefusal,
     RowWeights,
     Sum,
     TooFewRows,
@@ -418,7 +417,5 @@ def _as_numbers(column, *, lenient=False):
     """Return a column as floats; text in it is refused, or missing if lenient."""
     if lenient:
         return read_numbers(column, gaps=True, strict=False)
-    try:
+    with refuse_malformed("invalid-data"):
         return np.asarray(column, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise PartyRefusal("invalid-data") from None

@@ -1,18 +1,27 @@
 """What others sent, checked before anything is computed from it: arrays, models.
 
-A fitted model travels as what an estimator has learnt, and its name.
+A fitted model travels as what an estimator has learnt, and its name. A distribution
+announces its estimators in the entry-point group ``skprivbn.protocols`` and its
+backends in ``skprivbn.backends``; this package's own are entered like anybody's.
+Nothing that is not installed here can run here, and a site file says which of it may.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skprivbn.federation._announced import PROTOCOLS, announced
 from skprivbn.federation.program import refuse_malformed, require
 from skprivbn.privacy._options import apply_step, check_bounds
+
+PROTOCOLS = "skprivbn.protocols"
+BACKENDS = "skprivbn.backends"
+#: whose names stand for themselves, without their distribution
+OURS = "skprivbn"
 
 #: what the ledger says of a score
 SCORED_MODEL = (
@@ -22,6 +31,32 @@ SCORED_MODEL = (
 
 #: estimators that this process has described itself; a site describes none
 _described: dict[str, type] = {}
+
+
+@cache
+def _all_announced(group):
+    return tuple(e for e in entry_points(group=group) if e.dist is not None)
+
+
+def announced(group: str, distribution: str | None = None) -> dict[str, EntryPoint]:
+    """Return what is announced, by name; ours goes before others of the same name.
+
+    Parameters
+    ----------
+    group : str
+        :data:`PROTOCOLS` or :data:`BACKENDS`.
+    distribution : str, default=None
+        Only what this one announces.
+
+    Returns
+    -------
+    found : dict of str to EntryPoint
+    """
+    found: dict[str, Any] = {}
+    for one in sorted(_all_announced(group), key=lambda one: one.dist.name == OURS):
+        if distribution in (None, one.dist.name):
+            found[one.name] = one
+    return found
 
 
 def describe_model(estimator):

@@ -86,9 +86,14 @@ def require(is_met: Any, code: str = "refused", why: str = "") -> None:
         raise PartyRefusal(code, why)
 
 
+#: what reading raises that somebody else wrote: a message, a file, a cell
+_MALFORMED = (ArithmeticError, AttributeError, EOFError, LookupError, OSError)
+_MALFORMED += (TypeError, ValueError)
+
+
 @contextmanager
 def refuse_malformed(code: str = "refused") -> Iterator[None]:
-    """Refuse what was received if reading it raises an error.
+    """Refuse what was received, or a file has, if reading it raises an error.
 
     Parameters
     ----------
@@ -97,7 +102,7 @@ def refuse_malformed(code: str = "refused") -> Iterator[None]:
     """
     try:
         yield
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise PartyRefusal(code, str(error)) from None
 
 

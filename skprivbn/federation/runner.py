@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import traceback
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,6 @@ from skprivbn.crypto._authentication import agree_on_group_key, read_only
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._policy import HostPolicy
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.gate import check_rows, count_numbers, with_rows
@@ -58,6 +59,47 @@ _REQUEST_TYPES = {
     "operation": str,
     "payload": dict,
 }
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """What a site insists on, whatever the coordinator asks.
+
+    Parameters
+    ----------
+    min_parties : int
+        Smallest roster it takes part in: a sum over one party is that party's data.
+    min_rows : int
+        Fewest rows it needs to have to take part, and that an exact sum over all
+        parties may be about.
+    allow_rows : bool
+        Whether operations that show rows of data, to the coordinator or to other
+        parties, are answered.
+    max_rounds : int or None
+        Most rounds of one session: a coordinator that departs from the protocol
+        asks one question in each.
+    min_cell_count : int
+        Smallest count of an exact table that is told.
+    is_simulated : bool
+        Whether nobody is there to hide from, as in one process: a party may then draw
+        weights of its rows by a seed that others know, so that a fit can be repeated.
+    max_message_bytes : int
+        Longest message that peers may send together in one round.
+    max_numbers : int
+        Longest vector of one sum.
+    max_summed : float
+        Most exact numbers that parties read of one session, for each own row.
+    """
+
+    min_parties: int = 1
+    min_rows: int = 1
+    allow_rows: bool = False
+    max_rounds: int | None = None
+    min_cell_count: int = 0
+    is_simulated: bool = False
+    max_message_bytes: int = 1 << 30
+    max_numbers: int = 1 << 26
+    max_summed: float = math.inf
 
 
 class Runner:
@@ -272,10 +314,7 @@ class Runner:
         most = self._policy.max_rounds
         require(most is None or self._n_rounds <= most, "too-many-rounds")
         self._expected_bytes = 0  # unless the next step says what it waits for
-        try:
-            reply = self._rest.send(answer)
-        except StopIteration:
-            raise PartyRefusal("refused") from None
+        reply = self._rest.send(answer)
         beside, self._beside = self._beside, {}
         return reply | beside
 

@@ -25,6 +25,7 @@ from skprivbn.federation import (
     sum_over_rows,
 )
 from skprivbn.federation._cells import CountTerms, rare_levels
+from skprivbn.federation.program import refuse_malformed
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.utils import by_column
@@ -164,10 +165,8 @@ def _check_labels(name, labels, code):
     """Return labels as a list, unless they are too many, or none that can be told."""
     if len(labels) > MAX_LABELS:
         raise PartyRefusal("too-detailed")
-    try:
+    with refuse_malformed(code):
         return list(check_states(name, labels)) if labels else []
-    except (TypeError, ValueError):
-        raise PartyRefusal(code) from None
 
 
 def _union(told, terms):
@@ -177,12 +176,10 @@ def _union(told, terms):
         if declared is not None:
             found.append(declared)
             continue
-        try:
+        with refuse_malformed():
             labels = [
                 x for each in told for x in _check_labels(name, each[v], "refused")
             ]
-        except (LookupError, TypeError):
-            raise PartyRefusal("refused") from None
         found.append(list(sorted_states(np.array(labels, dtype=object))))
     return found
 

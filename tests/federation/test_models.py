@@ -11,10 +11,14 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.federation import decode
-from skprivbn.federation._announced import PROTOCOLS, announced
-from skprivbn.federation._models import describe_model, rebuild_model
+from skprivbn.federation._models import (
+    PROTOCOLS,
+    announced,
+    describe_model,
+    rebuild_model,
+)
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._results import write_results
+from skprivbn.federation.site._block import write_results
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,
@@ -272,7 +276,7 @@ def test_a_site_without_a_folder_makes_no_predictions(federation):
 
 
 def test_a_full_folder_takes_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr("skprivbn.federation.site._results.MAX_FILES", 1)
+    monkeypatch.setattr("skprivbn.federation.site._block.MAX_FILES", 1)
     write_tables(tmp_path, X, WARD, PARTY, PEOPLE)
     rows = connect(make_sites(tmp_path, allow_results()), "icu").rows(["a", "b"])
     model = two_components()

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation._models import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation._models import PROTOCOLS, announced
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture

@@ -15,8 +15,7 @@ from skprivbn.federation.flare._patience import within
 from skprivbn.federation.flare._policy import SITE_FILE, kit_kind
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._approvals import Approvals
-from skprivbn.federation.site._audit import read_audit
-from skprivbn.federation.site._audit_words import format_record
+from skprivbn.federation.site._audit import format_record, read_audit
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.utils import import_optional
 

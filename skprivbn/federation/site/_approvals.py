@@ -10,8 +10,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._wire import encode
 from skprivbn.federation.coordinator import MAX_WORDS
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site._audit import SEEN_AS, describe
-from skprivbn.federation.site._audit_words import format_record
+from skprivbn.federation.site._audit import SEEN_AS, describe, format_record
 from skprivbn.federation.site._state import SiteState
 
 logger = logging.getLogger("skprivbn")

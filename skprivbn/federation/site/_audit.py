@@ -1,13 +1,18 @@
-"""The audit log of a site: who asked what, and what left, one question at a time.
+"""Logs of a site: who asked what, and what left; and why something failed.
 
 Every line is a record in JSON that holds the hash of the line before it, so that a
 record that was changed, taken out or put in between is noticed. Whoever can write the
 file can cut off its end or make all of it anew: note the last hash elsewhere.
+
+Messages of errors quote cells and name clusters. They go to a file of their own, not to
+the loggers of the process, which an engine may ship elsewhere.
 """
 
 import hashlib
 import json
+import logging
 import os
+import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -15,7 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from skprivbn.federation.program import PartyRefusal
 from skprivbn.utils._locked_file import hold_lock
+
+logger = logging.getLogger("skprivbn.site")
 
 #: bytes after which a file is put aside
 MAX_BYTES = 10 << 20
@@ -25,6 +33,12 @@ MAX_ITEMS = 20
 MAX_ENTRIES = 100
 #: of a text, such as the purpose, so many characters
 MAX_TEXT = 1000
+#: name of the file of errors, beside the audit log
+ERROR_LOG = "skprivbn_errors.log"
+#: characters of one message, which may quote what was received
+MAX_REASON = 1 << 10
+#: bytes after which the file of errors is put aside, and how many are kept
+MAX_ERROR_BYTES, N_KEPT = 1 << 20, 3
 _START = "0" * 64
 #: who reads what a program yields
 SEEN_AS = {
@@ -290,3 +304,181 @@ def _shorten(value):
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else str(value)
     return value if isinstance(value, bool | int | None) else _shorten(str(value))
+
+
+def format_record(record):
+    """Return a record in plain words.
+
+    Parameters
+    ----------
+    record : dict
+
+    Returns
+    -------
+    text : str
+
+    Examples
+    --------
+    >>> from skprivbn.federation.site._audit import format_record
+    >>> print(format_record({"time": "2026-11-17T01:00:00+00:00", "event": "ended",
+    ...     "question": "5f", "rows": 60, "left": {"means (read by the sites)": 1},
+    ...     "outcome": "done", "who": "ann@example.org"}))
+    2026-11-17 01:00:00 UTC  question 5f of ann@example.org ended: done
+        rows          60
+        left          means (read by the sites), once
+    """
+    time = record.get("time", "").replace("T", " ").replace("+00:00", " UTC")
+    lines = [f"{time}  {_headline(record)}"]
+    lines += [f"    {name:<12}  {text}" for name, text in _details(record) if text]
+    return "\n".join(map(plain, lines))
+
+
+def plain(line):
+    """Return a line that is one: who asks must not write lines of their own."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in line
+    )
+
+
+def _headline(record):
+    event, who = record.get("event"), record.get("who", "somebody")
+    asked = record.get("question")
+    about = " or ".join(record.get("estimators", [])) or record.get("asked", "")
+    if event == "connected":
+        return f"{who} connected, with sites {', '.join(record.get('roster', []))}"
+    if event == "ended":
+        return f"question {asked} of {who} ended: {record.get('outcome')}"
+    if event == "refused":
+        return f"{who} asked for {about}: refused, {record.get('outcome')}"
+    if event in ("waiting", "considered"):
+        verb = "asks" if event == "waiting" else "asked in a dry run"
+        return f"{who} {verb} for {about}"
+    if event == "asked":
+        return f"{who} asked for {about}: accepted as question {asked}"
+    return f"{who}: {event}"
+
+
+def _details(record):
+    if record.get("event") == "connected":
+        return
+    yield "dataset", _dataset(record)
+    yield "columns", _columns(record)
+    yield "after", ", ".join(_steps(record))
+    if record.get("event") != "ended":
+        yield "sites", ", ".join(record.get("roster", []))
+        yield "hidden by", record.get("backend")
+        yield "noise", _noise(record)
+        yield "purpose", record.get("purpose") or ("exact" in record and "not said")
+        yield "terms", ", ".join(_terms(record))
+    if record.get("rows") is not None:
+        yield "rows", record["rows"]
+    for what, times in record.get("left", {}).items():
+        if record.get("event") == "waiting":
+            yield "may leave", what
+        else:
+            yield "left", f"{what}, {_times(times)}"
+    if record.get("event") == "ended" and not record.get("left"):
+        yield "left", "nothing"
+    yield "kept here", record.get("results")
+    yield "spent so far", record.get("spent")
+
+
+def _dataset(record):
+    name, version = record.get("dataset"), record.get("version")
+    return f"{name}, version {version}" if version else name
+
+
+def _columns(record):
+    columns = ", ".join(record.get("columns", []))
+    beside = [f"{role}: {name}" for role, name in record.get("beside", {}).items()]
+    return columns + (f" ({', '.join(beside)})" if beside else "")
+
+
+def _steps(record):
+    steps = record.get("steps", [])
+    models = record.get("models") or [None] * len(steps)
+    for name, model in zip(steps, models):
+        told = ", ".join(f"{key}={value}" for key, value in (model or {}).items())
+        yield f"{name}({told})"
+
+
+def _terms(record):
+    for name, value in record.get("terms", {}).items():
+        if (name, value) == ("missing", "error") and record.get("epsilon") is not None:
+            # an error would tell, without noise, that there is a gap
+            value = "rows left out"
+        if value is not None:
+            yield f"{name}={value}"
+
+
+def _noise(record):
+    if record.get("epsilon") is not None:
+        return f"epsilon {record['epsilon']:g}, delta {record['delta']:g}"
+    if record.get("exact"):
+        return "none: counted as an exact question"
+    return None
+
+
+def _times(number):
+    return "once" if number == 1 else f"{number} times"
+
+
+class ErrorLog:
+    """A file of reasons that only its owner can read.
+
+    Parameters
+    ----------
+    path : path-like
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def write(self, asked, error, columns=()):
+        """Write down what was asked, what came of it, and why.
+
+        Parameters
+        ----------
+        asked : str
+        error : Exception
+        columns : sequence of str, default=()
+            Which it is about.
+        """
+        of = f" (columns {', '.join(columns)})" if columns else ""
+        text = "".join(map("    because of {}\n".format, _reasons(error)))
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            self._rotate()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with open(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
+                file.write(f"{now} {asked}{of}\n{text}")
+        except OSError as problem:
+            # A full disk must not change what the coordinator is told. The text of
+            # such an error names a file and no cell.
+            reason = (
+                error.__cause__ if isinstance(error.__cause__, OSError) else problem
+            )
+            logger.error("cannot write %s: %s", self.path, reason)
+
+    def _rotate(self):
+        if not self.path.exists() or self.path.stat().st_size < MAX_ERROR_BYTES:
+            return
+        for number in range(N_KEPT - 1, 0, -1):
+            older = self.path.with_name(f"{self.path.name}.{number}")
+            if older.exists():
+                older.replace(self.path.with_name(f"{self.path.name}.{number + 1}"))
+        self.path.replace(self.path.with_name(f"{self.path.name}.1"))
+
+
+def _reasons(error):
+    """Yield an error in words, then those that it hides from the coordinator."""
+    while error is not None:
+        notes = " ".join(getattr(error, "__notes__", ()))
+        words = f"{type(error).__name__}: {error} {notes}"
+        if isinstance(error, PartyRefusal):
+            words = f"{error.code}: {notes}"
+        elif frames := traceback.extract_tb(error.__traceback__, limit=-1):
+            words += f" ({frames[0].filename}:{frames[0].lineno})"
+        yield " ".join(words.split())[:MAX_REASON]
+        error = error.__cause__ or error.__context__

@@ -6,7 +6,7 @@ import json
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._announced import OURS, PROTOCOLS, announced
+from skprivbn.federation._models import OURS, PROTOCOLS, announced
 from skprivbn.federation._rows import open_parquet
 from skprivbn.federation.site._cells import Column
 from skprivbn.federation.site._explained import ENTRIES

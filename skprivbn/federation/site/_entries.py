@@ -5,7 +5,7 @@ import re
 from difflib import get_close_matches
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._announced import OURS, announced
+from skprivbn.federation._models import OURS, announced
 
 #: how a site file names what another distribution than this one announces
 _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation._announced import BACKENDS, PROTOCOLS
+from skprivbn.federation._models import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
 from skprivbn.federation.site._cells import Column
 from skprivbn.federation.site._entries import (

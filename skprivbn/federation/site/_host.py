@@ -5,6 +5,8 @@ signed them, the cost is charged, and only then are data read.
 """
 
 import re
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -12,26 +14,34 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
-from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.program import PartyRefusal, require
 from skprivbn.federation.runner import HostPolicy, Runner, public_code
 from skprivbn.federation.site._account import Account
-from skprivbn.federation.site._audit import describe
+from skprivbn.federation.site._audit import ERROR_LOG, ErrorLog, describe
 from skprivbn.federation.site._block import (
+    check_room,
     check_steps,
     digest_of_rows,
     prepare_rows,
     read_block,
     results_to_keep,
+    write_results,
 )
-from skprivbn.federation.site._errors import ERROR_LOG, ErrorLog
-from skprivbn.federation.site._memory import limited_memory
-from skprivbn.federation.site._results import check_room, write_results
 from skprivbn.federation.site._rules import (
     Question,
     check_question,
 )
 from skprivbn.federation.site._state import SiteState, recording
 
+try:
+    import resource
+except ImportError:  # Windows counts otherwise
+    resource = None  # type: ignore[assignment]
+
+#: bytes that a session may take beside what the process has
+MAX_BYTES = 1 << 32
+#: where Linux says how many pages of private data a process has
+_PAGES = Path("/proc/self/statm")
 #: exact numbers that sites read of one session, for each row
 MAX_SUMMED = 1000.0
 #: characters of what is asked that logs have, and those that they do not
@@ -331,33 +341,58 @@ class SiteHost(Runner):
         if {key: type(value) for key, value in data.items()} != _DATA_TYPES:
             raise ProtocolError("malformed description of data")
         dataset = self._site_file.datasets.get(data["dataset"])
-        columns = data["X"].get(self.name)
         if dataset is None or not dataset.is_for(self.researcher):
             why = f"there is no {data['dataset']!r} for {self.researcher!r}"
             raise PartyRefusal("unknown-dataset", why)
+        columns, beside = data["X"].get(self.name), data["aligned"]
         # of clusters there are models without features
-        if not isinstance(columns, list) or not (
-            columns or "cluster" in data["aligned"]
-        ):
-            raise PartyRefusal("unknown-dataset")
-        # what goes beside the rows does not take their place
-        if "X" in data["aligned"]:
-            raise PartyRefusal("refused")
-        named = [*columns, *data["aligned"].values()]
-        known = [isinstance(c, str) and c in dataset.columns for c in named]
-        if not all(known):
-            why = f"the site file does not declare {named[known.index(False)]!r}"
-            raise PartyRefusal("unknown-dataset", why)
-        # one column under many thresholds would be told value by value
-        if len(set(columns)) < len(columns):
-            raise PartyRefusal("refused")
-        # Keys name people: they are joined in private or stay here, and never become
-        # features, outcomes or the names of clusters.
-        shown = [c for role, c in data["aligned"].items() if role not in KEY_ROLES]
-        if any(dataset.columns[column] == "key" for column in [*columns, *shown]):
-            raise PartyRefusal("unknown-dataset")
-        # Names of clusters are told. Of a column of numbers they would be its values.
-        clusters = [c for role, c in data["aligned"].items() if "cluster" in role]
-        if not all(isinstance(dataset.columns[c], list) for c in clusters):
-            raise PartyRefusal("unknown-dataset")
+        has_rows = isinstance(columns, list) and (columns or "cluster" in beside)
+        require(has_rows, "unknown-dataset")
+        for role, column in [*(("X", c) for c in columns), *beside.items()]:
+            kind = dataset.columns.get(column) if isinstance(column, str) else None
+            why = f"the site file declares no {column!r} that may be {role}"
+            require(_may_be(role, kind), "unknown-dataset", why)
+        # what goes beside the rows does not take their place; one column under many
+        # thresholds would be told value by value
+        require("X" not in beside and len(set(columns)) == len(columns))
         return columns, dataset
+
+
+def _may_be(role, kind):
+    """Tell whether a column may be used so, as it is declared.
+
+    Keys name people: they are joined in private or stay here, and never become
+    features, outcomes or the names of clusters. Names of clusters are told: of a column
+    of numbers they would be its values.
+    """
+    if "cluster" in role:
+        return isinstance(kind, list)
+    return kind is not None and (kind != "key" or role in KEY_ROLES)
+
+
+@contextmanager
+def limited_memory(n_bytes=MAX_BYTES):
+    """Let this process take so much memory more; else it gets a MemoryError.
+
+    Parameters come from the coordinator: a small message may ask for a million
+    components.
+
+    Of Linux, where sites run: others do not count private memory, and there is no
+    limit.
+
+    Parameters
+    ----------
+    n_bytes : int, default=MAX_BYTES
+    """
+    if resource is None or not _PAGES.exists():
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    n_pages = int(_PAGES.read_text(encoding="ascii").split()[5])
+    wanted = n_pages * resource.getpagesize() + n_bytes
+    known = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([wanted, *known]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

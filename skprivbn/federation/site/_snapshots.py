@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skprivbn.federation.program import PartyRefusal
+from skprivbn.federation.program import PartyRefusal, refuse_malformed
 
 #: groups of rows whose keyed hashes are added up
 N_GROUPS = 1024
@@ -110,7 +110,9 @@ class Snapshots:
             version that it had then. One that differs from such a content by a few
             rows only is refused: the answers' difference would show them.
         """
-        content = {"fingerprint": _read(self._dataset.fingerprint), **self._seen_as()}
+        with refuse_malformed("invalid-data"):
+            content = {"fingerprint": self._dataset.fingerprint()}
+        content |= self._seen_as()
         for known in self._known:
             if content.items() <= known.items():
                 return known
@@ -146,7 +148,8 @@ class Snapshots:
         return content | {"version": versions[0]}
 
     def _sketch(self, dataset):
-        return _read(lambda: RowSketch.of(dataset.blocks(), self._key))
+        with refuse_malformed("invalid-data"):
+            return RowSketch.of(dataset.blocks(), self._key)
 
     def _sketch_of(self, columns):
         """Return the present content of columns, None if they are no longer there."""
@@ -164,10 +167,3 @@ class Snapshots:
             "columns": json.loads(json.dumps(list(source.declared.items()))),
             "query": source.query,
         }
-
-
-def _read(read):
-    try:
-        return read()
-    except (OSError, ValueError, KeyError, IndexError, StopIteration, EOFError):
-        raise PartyRefusal("invalid-data") from None

@@ -7,15 +7,17 @@ that processes of one site take turns and none inherits another's.
 
 import json
 import os
+import re
 import secrets
 import sqlite3
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site import _old_state
+from skprivbn.privacy._budget_file import read_budget
 from skprivbn.utils._locked_file import hold_lock, replace_file
 
 #: name of the file, in the folder of the state
@@ -26,6 +28,11 @@ WAIT = 30.0
 RESERVED_FOR = timedelta(minutes=10)
 #: contents whose sketches are remembered, the latest ones
 MAX_CONTENTS = 200
+
+#: what is added to the name of a file of release 0.2 that was read
+READ = ".read"
+#: how files of an account end; reservations, which last minutes, are not read
+_KINDS = re.compile(r"\.(budget|snapshots|([\w-]+)\.(exact|refused))\.json(?:\.read)?")
 
 _SCHEMA_VERSION = 2
 _MODELS = """
@@ -170,7 +177,7 @@ class SiteState:
         """Make the account of a dataset, with what release 0.2 counted for it."""
         with self.transaction():
             files = self._import(dataset)
-        _old_state.put_aside(files)
+        put_aside(files)
 
     def _import(self, dataset):
         """Read files of release 0.2, each once; return those that were read."""
@@ -190,7 +197,7 @@ class SiteState:
         ask = "SELECT 1 FROM sketch_keys WHERE account = :account"
         if self._ask(ask, account=account):
             return []
-        rows, files = _old_state.read(account, prefix)
+        rows, files = read_old_files(account, prefix)
         for table, row in rows:
             self._insert(table, **row)
         self._insert("sketch_keys", account=account, sketch_key=secrets.randbits(63))
@@ -203,7 +210,7 @@ class SiteState:
                 if self._insert("imported", file=path.name):
                     for number, question in json.loads(path.read_text()).items():
                         self.set_question(number, question)
-            _old_state.put_aside([path])
+            put_aside([path])
 
     def budget(self, account, epsilon, delta):
         """Return the budget that an account began with: if with none, this one."""
@@ -370,6 +377,57 @@ class SiteState:
             if question is not None:
                 text = json.dumps(question)
                 self._insert("questions", number=number, question=text)
+
+
+def read_old_files(account, prefix):
+    """Read the files of an account, also if another site of this machine has.
+
+    Parameters
+    ----------
+    account : str
+    prefix : Path
+        What the names of the files begin with.
+
+    Returns
+    -------
+    rows : list of (str, dict)
+        Tables of the state, and what to add to them.
+    files : list of Path
+    """
+    rows, files = [], []
+    for path in sorted(prefix.parent.glob("*.json*")):
+        kind = _KINDS.fullmatch(path.name.removeprefix(prefix.name))
+        if kind is None or not path.name.startswith(prefix.name):
+            continue
+        files.append(path)
+        if kind[1] == "snapshots":
+            content = json.loads(path.read_text(encoding="utf-8"))
+            rows += _snapshots(content["contents"], content.get("weights", {}), content)
+            continue
+        epsilon, delta, spends = read_budget(path)
+        if kind[1] == "budget":
+            rows.append(("budgets", {"epsilon": epsilon, "delta": delta}))
+        known = {"kind": kind[3] or "noisy", "version": kind[2] or "", "is_charged": 1}
+        rows += [("charges", known | asdict(spend)) for spend in spends]
+    return [(table, {"account": account, **row}) for table, row in rows], files
+
+
+def _snapshots(contents, weights, state):
+    yield "sketch_keys", {"sketch_key": state["key"]}
+    for content in contents:
+        yield "fingerprints", {"fingerprint": content["fingerprint"]}
+        yield "contents", {"content": json.dumps(content)}
+    for version, roster in state["rosters"].items():
+        asked = {"roster": json.dumps(roster), "weights": weights.get(version)}
+        yield "rosters", {"version": version, **asked}
+
+
+def put_aside(files):
+    """Give files that were read another name, under which nobody changes them."""
+    for path in files:
+        if path.suffix != READ:
+            path.chmod(0o400)
+            path.rename(f"{path}{READ}")
 
 
 def _version(connection):

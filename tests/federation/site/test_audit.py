@@ -12,9 +12,12 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.site import _audit, _host
-from skprivbn.federation.site._audit import AuditLog, read_audit
-from skprivbn.federation.site._audit_words import format_record
-from skprivbn.federation.site._errors import ERROR_LOG
+from skprivbn.federation.site._audit import (
+    ERROR_LOG,
+    AuditLog,
+    format_record,
+    read_audit,
+)
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedOneHotEncoder,

@@ -5,8 +5,8 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site import _errors
-from skprivbn.federation.site._errors import ErrorLog
+from skprivbn.federation.site import _audit
+from skprivbn.federation.site._audit import ErrorLog
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.preprocessing import (
     FederatedOneHotEncoder,
@@ -80,12 +80,12 @@ def test_why_a_question_was_refused_is_said_at_the_site_only(tmp_path, ask, code
 
 
 def test_the_log_does_not_grow_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(_errors, "MAX_BYTES", 2000)
+    monkeypatch.setattr(_audit, "MAX_ERROR_BYTES", 2000)
     log = ErrorLog(tmp_path / "errors.log")
     for number in range(200):
         log.write("asked", ValueError(f"number {number}"))
     assert "number 199" in log.path.read_text()
-    assert len(list(tmp_path.iterdir())) == 1 + _errors.N_KEPT
+    assert len(list(tmp_path.iterdir())) == 1 + _audit.N_KEPT
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5 * 2000
 
 

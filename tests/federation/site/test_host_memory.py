@@ -12,7 +12,7 @@ from skprivbn.federation import Terms
 from skprivbn.federation._models import describe_model, rebuild_model
 from skprivbn.federation.program import PartyRefusal
 from skprivbn.federation.site import _host
-from skprivbn.federation.site._memory import limited_memory
+from skprivbn.federation.site._host import limited_memory
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows

@@ -19,7 +19,7 @@ from skprivbn.federation import (
     decode,
     encode,
 )
-from skprivbn.federation._announced import PROTOCOLS, announced
+from skprivbn.federation._models import PROTOCOLS, announced
 from skprivbn.federation.site import _rules
 from skprivbn.federation.site._file import Dataset, SiteFile
 from skprivbn.federation.site._site import MEET

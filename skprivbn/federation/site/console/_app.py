@@ -7,7 +7,7 @@ from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._status import approvals_of
-from skprivbn.federation.site._audit_words import format_record
+from skprivbn.federation.site._audit import format_record
 from skprivbn.federation.site.console._pages import (
     read_budgets,
     read_health,

@@ -8,8 +8,7 @@ from skprivbn.federation.flare._health import look_at_kit
 from skprivbn.federation.flare._policy import SITE_FILE
 from skprivbn.federation.flare._status import approvals_of
 from skprivbn.federation.site._account import spent_epsilon
-from skprivbn.federation.site._audit import read_audit
-from skprivbn.federation.site._audit_words import plain
+from skprivbn.federation.site._audit import plain, read_audit
 from skprivbn.federation.site._explained import explain_lines
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._state import SiteState
