@@ -6,12 +6,9 @@ for each table anew, they say nothing about who is in two tables; therefore gain
 only compared within a table, as where rows have gaps.
 """
 
-import secrets
-
 import numpy as np
 
 from skprivbn.bayesian_network._dag import graph_of, to_cpdag
-from skprivbn.federation import row_blocks
 
 
 def wishart_root(rng, degrees, size):
@@ -57,33 +54,6 @@ def drawn_covariances(rng, covariance, n_rows):
     while True:
         drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
         yield drawn @ drawn.T / n_rows
-
-
-def resampled_rows(me, rows):
-    """Draw own rows again and again, as many as there are, with replacement.
-
-    Whoever knew how often a row was drawn could solve sums of several samples for the
-    rows: only where nobody is there to hide from do draws come of a public seed.
-
-    Parameters
-    ----------
-    me : Me
-        With `n_bootstrap` and `seed` in its terms.
-    rows : ndarray of shape (n_rows, n_columns) or RowSource
-
-    Yields
-    ------
-    rows : ndarray of shape (n_rows, n_columns)
-    """
-    if not me.terms.n_bootstrap:
-        return
-    whole = np.concatenate(list(row_blocks(rows)))
-    n, rng = len(whole), np.random.default_rng([me.terms.seed, *me.name.encode()])
-    for _ in range(me.terms.n_bootstrap):
-        drawn = rng.integers(n, size=n)
-        if not me.is_simulated:
-            drawn = np.frombuffer(secrets.token_bytes(8 * n), dtype=np.uint64) % n
-        yield whole[drawn.astype(np.intp)]
 
 
 def share_of_edges(graphs):

@@ -37,7 +37,6 @@ from skprivbn.programs._noisy_moments import draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
-    integer_seed,
     warn_if_few_rows,
     warn_if_standardised,
     warn_if_units_differ,
@@ -59,6 +58,7 @@ from skprivbn.structure.gaussian._scores import (
     nearest_covariance,
 )
 from skprivbn.structure.gaussian._search import (
+    DIRECTED_SEARCHES,
     EQUAL_VARIANCE_SEARCHES,
     FREE_SEARCHES,
     MAX_VARIABLES,
@@ -156,9 +156,10 @@ class FederatedGaussianBayesianNetwork(
     n_bootstrap : int, default=0
         Bootstrap samples in which the search is repeated, for `edge_confidence_`. The
         covariances of as many rows from a normal distribution are drawn at the
-        coordinator: parties are asked for nothing more. With ``method="lingam"`` or
-        ``site_effects="mechanisms"`` every party draws from its own rows instead, and
-        all sums are repeated.
+        coordinator: parties are asked for nothing more. With ``method="lingam"`` the
+        order of the columns stays as it was found: shares are those of edges, given
+        their directions. Without ``site_effects="mechanisms"``: sums of rows that
+        sites draw again would tell the rows.
     backend : str or AdditiveBackend, default="masking"
         How sums are hidden. Parties read them, and tell the coordinator the moments.
     random_state : int, RandomState instance or None, default=None
@@ -335,22 +336,19 @@ class FederatedGaussianBayesianNetwork(
         terms = SiteEffectsTerms(**self._search_terms)
         found = self._run_charged(partition, site_mechanisms, terms, "moments")
         moments = searchable_moments(self, found, terms, partition.n_parties)
-        self.n_iter_ = 3 * (1 + self.n_bootstrap)
+        self.n_iter_ = 3
         self.method_, graph = "mechanisms", found["graph"]
         self._keep_graph(moments, FoundGraph(graph, to_cpdag(graph)))
         self.changing_mechanisms_ = found["differs"]
         self.change_pvalues_ = found["p_values"]
-        if self.n_bootstrap:
-            self.edge_confidence_ = found["edge_confidence"]
 
     @property
     def _search_terms(self):
-        """What parties are told that do a part of the search."""
-        rules, told = read_edge_rules(self), {}
-        if rules is not None:
-            told = {"allowed": rules.allowed, "required": rules.required}
-        seed = integer_seed(self.random_state)
-        return told | {"n_bootstrap": self.n_bootstrap, "seed": seed}
+        """Rules for parties that do a part of the search."""
+        rules = read_edge_rules(self)
+        if rules is None:
+            return {}
+        return {"allowed": rules.allowed, "required": rules.required}
 
     def _check_options(self):
         self._check_site_effects()
@@ -393,7 +391,7 @@ class FederatedGaussianBayesianNetwork(
             raise ValueError(
                 f"site_effects={self.site_effects!r} is not available with epsilon"
             )
-        for name, wanted in (("basis", None), ("method", "auto")):
+        for name, wanted in (("basis", None), ("method", "auto"), ("n_bootstrap", 0)):
             if self.site_effects == "mechanisms" and getattr(self, name) != wanted:
                 raise ValueError(
                     f"site_effects='mechanisms' needs {name}={wanted!r}, got "
@@ -423,9 +421,6 @@ class FederatedGaussianBayesianNetwork(
         if "order" in found:
             options["order"] = found["order"]
             self.n_iter_ += len(found["order"]) - 1
-        if "edge_confidence" in found:
-            options["edge_confidence"] = found["edge_confidence"]
-            self.n_iter_ += self.n_bootstrap * (len(found["order"]) + 1)
         return moments, options
 
     def _noisy_moments(self, partition):
@@ -485,10 +480,9 @@ class FederatedGaussianBayesianNetwork(
                 warn_if_standardised(np.diag(moments.covariance))
             who = f"method={self.method!r}"
             warn_if_units_differ(self.network_, moments.n_rows, who, moments.noise)
-        if "edge_confidence" in options:
-            self.edge_confidence_ = options["edge_confidence"]
-        elif self.n_bootstrap:
-            self.edge_confidence_ = share_of_edges(list(self._resample(moments)))
+        if self.n_bootstrap:
+            graphs = list(self._resample(moments, options))
+            self.edge_confidence_ = share_of_edges(graphs)
             self.ledger_.note(
                 f"{self.n_bootstrap} bootstrap samples are drawn from the covariance "
                 "at the coordinator: parties are asked for nothing more"
@@ -560,13 +554,13 @@ class FederatedGaussianBayesianNetwork(
             "intercepts": bootstrap_interval(network.intercepts, intercepts, level),
         }
 
-    def _resample(self, moments):
+    def _resample(self, moments, options):
         """Search on covariances of normal rows, and yield what has a direction."""
         seed = check_random_state(self.random_state).randint(2**31)
         rng, n_rows = np.random.default_rng(seed), round(moments.n_rows)
         covariances = drawn_covariances(rng, moments.covariance, n_rows)
         for covariance in islice(covariances, self.n_bootstrap):
             sample = replace(moments, covariance=covariance)
-            found = search(self.method_, sample, **self._search_options)
-            directed = self.method_ in EQUAL_VARIANCE_SEARCHES or self.search_params
+            found = search(self.method_, sample, **options)
+            directed = self.method_ in DIRECTED_SEARCHES or self.search_params
             yield found.adjacency if directed else found.cpdag

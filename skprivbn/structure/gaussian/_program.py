@@ -23,18 +23,11 @@ from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.gate import weigh_rows
 from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
-from skprivbn.programs._moments import add_moments, read_moments
+from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._learnt import refuse_constant, warn_if_few_rows
-from skprivbn.structure._resampling import resampled_rows, share_of_edges
-from skprivbn.structure._search import MAX_REPEATS
-from skprivbn.structure.gaussian._lingam import (
-    causal_order,
-    graph_in_order,
-    normality,
-    shapes,
-)
+from skprivbn.structure.gaussian._lingam import causal_order, normality, shapes
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,
     edge_penalty,
@@ -59,24 +52,16 @@ class SearchTerms(MomentsTerms):
     ----------
     allowed, required : ndarray of bool of shape (n_features, n_features) or None
         Edges that the graph may have, and those that it must have; None for any.
-    n_bootstrap : int
-        How often the search is repeated on rows that every party draws from its own.
-    seed : int
-        Of these draws, where all parties are simulated.
     second, bounds, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
 
     allowed: np.ndarray | None = None
     required: np.ndarray | None = None
-    n_bootstrap: int = 0
-    seed: int = 0
 
     def check(self) -> None:
         """Refuse rules that no graph can keep."""
         super().check()
-        if not 0 <= self.n_bootstrap <= MAX_REPEATS or not 0 <= self.seed < 2**32:
-            raise ValueError(f"n_bootstrap, seed: up to {MAX_REPEATS}, and 32 bits")
         if self.allowed is not None:
             self.rules(len(self.allowed)).check()
 
@@ -101,7 +86,7 @@ class NetworkMomentsTerms(SearchTerms):
     order : {"none", "if not normal", "always"}
         Whether to look for an order of the columns by DirectLiNGAM: where columns are
         not normal, which is tested first, or whatever they are.
-    allowed, required, n_bootstrap, seed :
+    allowed, required :
         As of :class:`SearchTerms`.
     second, bounds, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
@@ -154,16 +139,8 @@ def _find_order(me, found):
     learnt = {"normality": normal}
     few_normal = np.sum(normal > NOT_NORMAL) <= len(normal) / 4
     if me.terms.order == "always" or few_normal:
-        rules = me.terms.rules(len(mean))
-        learnt["order"] = yield from causal_order(rows, found, rules.before)
-        graphs = []
-        for drawn in resampled_rows(me, rows):
-            drawn = drawn - mean
-            again = yield from add_moments(drawn, np.ones(len(drawn)))
-            order = yield from causal_order(drawn, again, rules.before)
-            graphs.append(graph_in_order(again["covariance"], n, order, rules))
-        if graphs:
-            learnt["edge_confidence"] = share_of_edges(graphs)
+        before = me.terms.rules(len(mean)).before
+        learnt["order"] = yield from causal_order(rows, found, before)
     return learnt
 
 

@@ -33,6 +33,8 @@ from skprivbn.structure.gaussian._scores import (
 FREE_SEARCHES = ("pc", "golem", "notears")
 #: searches whose directions come from equal noise variances
 EQUAL_VARIANCE_SEARCHES = ("equal_variance", "golem", "notears")
+#: searches that tell every direction
+DIRECTED_SEARCHES = (*EQUAL_VARIANCE_SEARCHES, "lingam")
 #: more variables have too many subsets for the memory of "exact"
 MAX_VARIABLES = 20
 

@@ -18,8 +18,6 @@ import numpy as np
 from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.programs import moments
-from skprivbn.programs._moments import add_moments
-from skprivbn.structure._resampling import resampled_rows, share_of_edges
 from skprivbn.structure._scores import MechanismScores
 from skprivbn.structure._search import climbing, complete
 from skprivbn.structure.gaussian._program import SearchTerms
@@ -46,7 +44,7 @@ class SiteEffectsTerms(SearchTerms):
     ----------
     max_parents : int
         Of the families that are compared.
-    allowed, required, n_bootstrap, seed :
+    allowed, required :
         As of :class:`SearchTerms`.
     second, bounds, gaps, weighted, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
@@ -73,14 +71,7 @@ def site_mechanisms(me: Me) -> Generator[Any, Any, dict]:
     if not np.all(np.diag(found["covariance"]) > 0):
         return found
     graph, differs, p_values = yield from _search(me, rows, found)
-    learnt = {"graph": graph, "differs": differs, "p_values": p_values}
-    graphs = []
-    for again in resampled_rows(me, rows):
-        drawn = yield from add_moments(again, np.ones(len(again)))
-        graphs.append((yield from _search(me, again, drawn))[0])
-    if graphs:
-        learnt["edge_confidence"] = share_of_edges(graphs)
-    return found | learnt
+    return found | {"graph": graph, "differs": differs, "p_values": p_values}
 
 
 def _search(me, rows, pooled):

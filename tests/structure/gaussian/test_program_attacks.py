@@ -110,3 +110,47 @@ def test_attack_more_moments_than_records(tmp_path, monkeypatch):
     # the twin: a site that does not count
     monkeypatch.setattr("skprivbn.federation.runner.count_numbers", lambda result: 0)
     assert model.fit(columns[n_told - 1]).n_features_in_ == 4
+
+
+def rows_behind(products, n_rows):
+    """Solve sums of products of drawn rows for the rows, whatever was drawn.
+
+    Every sum is a combination of as many matrices of rank one as there are rows; there
+    are no others in their span (De Lathauwer et al., FOOBI, 2007).
+    """
+    d = products.shape[1]
+    E = np.linalg.svd(products.reshape(len(products), -1))[2][:n_rows]
+    E = E.reshape(n_rows, d, d)
+    i, j = np.triu_indices(n_rows)
+    minors = np.einsum("sij,tkl->stijkl", E, E) - np.einsum("sik,tjl->stijkl", E, E)
+    minors = (minors + minors.swapaxes(0, 1))[i, j].reshape(len(i), -1)
+    zeros = np.linalg.eigh(minors @ minors.T)[1][:, :n_rows]
+    solved = np.zeros((n_rows, n_rows, n_rows))
+    solved[:, i, j] = zeros.T
+    solved += solved.swapaxes(1, 2)
+    one, other = np.einsum("kn,nij->kij", np.eye(2, n_rows) + 0.1, solved)
+    mixing = np.linalg.eig(one @ np.linalg.inv(other))[1].real
+    found = np.einsum("sr,sij->rij", mixing, E)
+    return found[:, 0, 1:] / found[:, :1, 0]
+
+
+def test_attack_sums_of_rows_that_a_party_draws_again():
+    rng = np.random.default_rng(0)
+    X = rng.exponential(size=(3 * 15, 6))
+    party = np.repeat(NAMES, 15)
+    learner = FederatedGaussianBayesianNetwork("lingam", random_state=0)
+    before = learner.fit(X, party=party).ledger_
+    learner.set_params(n_bootstrap=30).fit(X, party=party)
+    assert learner.edge_confidence_.max() > 0
+    assert learner.ledger_.n_rounds == before.n_rounds
+    assert learner.ledger_.total_bytes == before.total_bytes
+    learner.set_params(method="auto", site_effects="mechanisms")
+    with pytest.raises(ValueError, match="needs n_bootstrap=0"):
+        learner.fit(X, party=party)
+    # the twin: peers that are left with a party's moments of 30 samples, of which they
+    # know no draw, read every row of it
+    own = np.column_stack([np.ones(15), X[:15]])
+    samples = [own[rng.integers(15, size=15)] for _ in range(30)]
+    found = rows_behind(np.array([again.T @ again for again in samples]), 15)
+    errors = np.abs(found[:, None] - X[:15]).max(axis=2).min(axis=0)
+    assert errors.max() < 1e-6

@@ -122,15 +122,6 @@ def test_rules_are_kept():
         assert holds(model.adjacency_matrix_)
 
 
-def test_rows_that_sites_draw_tell_how_sure_an_edge_is():
-    rows, graph, _ = differing_sites(0)
-    model = fit(rows, site_effects="mechanisms", n_bootstrap=8, random_state=0)
-    either = model.edge_confidence_ + model.edge_confidence_.T
-    joined = graph | graph.T
-    assert either[joined].min() >= 0.75
-    assert either[~joined].mean() <= 0.25
-
-
 def test_researchers_are_told_no_log_likelihood():
     rows, _, _ = differing_sites(0, d=4, n_sites=3)
     terms = SiteEffectsTerms()
