@@ -14,6 +14,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit, gammaln, log_ndtr, xlogy
 
+from skprivbn.mixed_model._clusters import weigh
+from skprivbn.mixed_model._posterior import Posterior
+from skprivbn.utils._linalg import upper
+
 
 @dataclass(frozen=True)
 class Derivatives:
@@ -404,3 +408,56 @@ def missing_information(own, total, posterior):
     mean = np.einsum("tq,tqj->tj", posterior.weights, total)
     weighted = posterior.weights[:, :, None] * own
     return np.tensordot(weighted, total - mean[:, None, :], axes=([0, 1], [0, 1]))
+
+
+def regression_sums(data, beta, typical):
+    """Return a party's sums for a step of Newton's method without effects.
+
+    Parameters
+    ----------
+    data : Rows
+    beta : ndarray of shape (n_fixed,)
+    typical : tuple of float
+        Mean sizes of residuals and of working weights, about.
+
+    Returns
+    -------
+    vector : ndarray
+        Sizes of residuals, weights and their squares; log-likelihood, gradient and
+        Hessian.
+    weights : RowWeights
+    """
+    nodes = np.zeros((data.n_categories, 1))
+    posterior, beta = Posterior(nodes, np.ones_like(nodes)), np.append(beta, 0.0)
+    value = log_likelihood_table(data, beta, nodes).sum()
+    gradient, information = derivatives(data, beta, posterior)
+    weights, told = weigh_rows(data, data.predictor(beta, nodes)[:, 0], typical)
+    sums = [*told, value, *gradient[:-1], *upper(information[:-1, :-1])]
+    return np.array(sums), weights
+
+
+def weigh_rows(data, eta, typical, opened=None):
+    """Return how much rows count: by residuals in gradients, weights in Hessians.
+
+    Parameters
+    ----------
+    data : Rows
+    eta : ndarray of shape (n_rows,)
+        Their predictors.
+    typical : tuple of float
+    opened : ndarray of bool of shape (n_categories,), default=None
+        Clusters of which there are sums, too.
+
+    Returns
+    -------
+    weights : RowWeights
+    told : ndarray of shape (3,)
+        Sums of residuals' sizes, of weights and of their squares.
+    """
+    by_eta = data.derivatives(eta[:, None])
+    columns = zip((by_eta.first[:, 0], by_eta.weight[:, 0]), typical)
+    groups = [] if opened is None else [(data.category, opened)]
+    weights = weigh(columns, groups)
+    second = len(weights.total) // 2
+    told = *weights.total[[0, second]], weights.squares[second]
+    return weights, np.array(told)

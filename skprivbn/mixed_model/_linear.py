@@ -21,7 +21,7 @@ import numpy as np
 
 from skprivbn.federation import Me, RowWeights, Sum, program
 from skprivbn.federation.gate import kish, rows_of_pairs
-from skprivbn.mixed_model._clusters import Blocks
+from skprivbn.mixed_model._clusters import Blocks, count_by_group, weigh
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.mixed_model._updates import (
@@ -30,7 +30,6 @@ from skprivbn.mixed_model._updates import (
     least_coefficients,
     vanished,
 )
-from skprivbn.mixed_model._weights import count_by_group, weigh
 from skprivbn.utils._linalg import symmetric, upper
 
 # Gain at which the search ends, and by which differences are taken.

@@ -21,7 +21,7 @@ from skprivbn.federation import (
     TooFewRows,
     program,
 )
-from skprivbn.mixed_model._clusters import Blocks
+from skprivbn.mixed_model._clusters import Blocks, joined, weigh
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
 from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
@@ -29,9 +29,10 @@ from skprivbn.mixed_model._likelihood import (
     derivatives,
     family_of,
     log_likelihood_table,
+    regression_sums,
+    weigh_rows,
 )
-from skprivbn.mixed_model._metropolis import DrawnEffects, metropolis_em
-from skprivbn.mixed_model._posterior import Grid, Posterior
+from skprivbn.mixed_model._posterior import Chains, Grid, expanded_step
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
 from skprivbn.mixed_model._updates import (
@@ -43,7 +44,6 @@ from skprivbn.mixed_model._updates import (
     guess_information,
     vanished,
 )
-from skprivbn.mixed_model._weights import joined, weigh
 from skprivbn.utils._linalg import symmetric, upper
 
 
@@ -88,12 +88,37 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
+def metropolis_em(search):
+    """EM as in the paper's appendix B: Metropolis-Hastings, then Newton-Raphson.
+
+    Sections B.9 and B.10: what each party computes of its own rows is the vector, the
+    joint computation is that of the total, which here every party does by itself.
+    """
+    search.begin_to_draw()
+    for _ in range(search.terms.max_iter):
+        # E-step: effects z' are proposed from N(0, sigma), log-likelihoods added up,
+        # and z is replaced by z' with the probability A(z, z')
+        search.chains.restart()
+        while not search.chains.is_complete:
+            vector = search.propose()
+            total = yield Sum(
+                vector, "log-likelihoods at proposed effects", search.weights
+            )
+            search.accept(total)
+        # M-step: beta by a step of Newton-Raphson, sigma by the variance of the draws
+        vector = search.expected_derivatives()
+        total = yield Sum(vector, "expected gradient and Hessian", search.weights)
+        search.maximise(total)
+
+
 # Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-7
 # Rows for each parameter that must have weight to tell whether features are collinear.
 _ENOUGH = 4
 # Error of the log-likelihood from which on effects may become too wide.
 _ERRS = 1e-3
+# Scale of the effects at first, where they are drawn.
+_FIRST_SCALE = 0.7
 
 
 def first_look(terms, rows, X, target, n_rows):
@@ -133,60 +158,7 @@ def _unit(typical):
     return 2.0 ** np.ceil(np.log2(max(*typical, 1.0)))
 
 
-def regression_sums(data, beta, typical):
-    """Return a party's sums for a step of Newton's method without effects.
-
-    Parameters
-    ----------
-    data : Rows
-    beta : ndarray of shape (n_fixed,)
-    typical : tuple of float
-        Mean sizes of residuals and of working weights, about.
-
-    Returns
-    -------
-    vector : ndarray
-        Sizes of residuals, weights and their squares; log-likelihood, gradient and
-        Hessian.
-    weights : RowWeights
-    """
-    nodes = np.zeros((data.n_categories, 1))
-    posterior, beta = Posterior(nodes, np.ones_like(nodes)), np.append(beta, 0.0)
-    value = log_likelihood_table(data, beta, nodes).sum()
-    gradient, information = derivatives(data, beta, posterior)
-    weights, told = weigh_rows(data, data.predictor(beta, nodes)[:, 0], typical)
-    sums = [*told, value, *gradient[:-1], *upper(information[:-1, :-1])]
-    return np.array(sums), weights
-
-
-def weigh_rows(data, eta, typical, opened=None):
-    """Return how much rows count: by residuals in gradients, weights in Hessians.
-
-    Parameters
-    ----------
-    data : Rows
-    eta : ndarray of shape (n_rows,)
-        Their predictors.
-    typical : tuple of float
-    opened : ndarray of bool of shape (n_categories,), default=None
-        Clusters of which there are sums, too.
-
-    Returns
-    -------
-    weights : RowWeights
-    told : ndarray of shape (3,)
-        Sums of residuals' sizes, of weights and of their squares.
-    """
-    by_eta = data.derivatives(eta[:, None])
-    columns = zip((by_eta.first[:, 0], by_eta.weight[:, 0]), typical)
-    groups = [] if opened is None else [(data.category, opened)]
-    weights = weigh(columns, groups)
-    second = len(weights.total) // 2
-    told = *weights.total[[0, second]], weights.squares[second]
-    return weights, np.array(told)
-
-
-class Search(DrawnEffects):
+class Search:
     """What a party knows of the search: its own rows, and what totals tell.
 
     Parameters
@@ -443,6 +415,84 @@ class Search(DrawnEffects):
             self.converged = True
         elif not self.converged:
             self.optimiser.parameters = (self.parameters + best[0]) / 2
+
+    # Effects that are drawn
+
+    def begin_to_draw(self):
+        """Start from the model without effects."""
+        terms, start = self.terms, self._padded(self.without.best[0])
+        start[-1] = _FIRST_SCALE
+        if terms.scales:
+            start[-1] = 1.0
+            self._rescale(np.full(self.data.n_categories, _FIRST_SCALE))
+            self.integral.twice = False
+        self.optimiser = QuasiNewton(start, terms.tol)
+        sizes = terms.batch_size, terms.n_burn_in, terms.n_draws
+        self.chains = Chains(self.data.n_categories, *sizes, terms.seed)
+
+    def _rescale(self, scales):
+        """Give every cluster's effect a standard deviation of its own."""
+        before = self.scales if len(self.scales) else np.ones(len(scales))
+        ratio, self.scales = (scales / before)[self.data.category], scales
+        self.data = replace(self.data, Z=self.data.Z * ratio[:, None])
+        self.integral.data = self.data
+
+    def propose(self):
+        """Return log-likelihoods of opened clusters at proposed effects."""
+        candidates = self.chains.propose()
+        zero = np.zeros((len(candidates), 1))
+        self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
+        self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
+        eta = self.data.predictor(self.parameters, self.chains.state[:, None])[:, 0]
+        self.weights, _ = self._weigh(eta, by_cluster=True)
+        return self.own_table[self.integral.opened].ravel()
+
+    def accept(self, total):
+        """Accept or reject what was proposed, cluster by cluster."""
+        table = self.own_table.copy()
+        table[self.integral.opened] = total.reshape(-1, table.shape[1])
+        self.chains.walk(table)
+
+    def expected_derivatives(self):
+        """Return the expected gradient and Hessian, and moments of the effects."""
+        posterior = self.integral.posterior = self.chains.posterior()
+        gradient, information = derivatives(self.data, self.parameters, posterior)
+        mean, variance = posterior.mean(), posterior.variance()
+        told = self.integral.speaks_for
+        moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
+        if self.terms.scales:
+            # that the common mean of effects of known scales is made of
+            scales = self.scales[told]
+            moments = [(mean[told] / scales).sum(), (scales**-2).sum()]
+        eta = self.data.predictor(self.parameters, mean[:, None])[:, 0]
+        self.weights, sizes = self._weigh(eta, by_cluster=False)
+        return np.concatenate([sizes[:2], gradient, upper(information), moments])
+
+    def maximise(self, total):
+        """Take a step of parameter-expanded EM."""
+        self.n_iter += 1
+        size = len(self.parameters)
+        ends = np.cumsum([2, size, size * (size + 1) // 2])
+        sizes, gradient, complete, moments = np.split(total, ends)
+        self._read_sizes(*sizes)
+        moments = moments / np.count_nonzero(self.census.n_rows[-1])
+        if self.terms.scales:
+            moments = moments[0] / moments[1], 1.0 + (moments[0] / moments[1]) ** 2
+        if not (self.terms.fit_intercept and self.random.columns[0] == INTERCEPT):
+            # a mean of the effects would be that of no fixed effect
+            moments = 0.0, moments[1]
+        parameters = expanded_step(
+            self.parameters, gradient, symmetric(complete), *moments
+        )
+        if self.terms.scales:
+            wider, parameters[-1] = parameters[-1], 1.0
+            posterior = self.integral.posterior
+            away = self.scales * posterior.mean() - moments[0]
+            second = self.scales**2 * posterior.variance() + away**2
+            known = self.integral.opened | self.integral.own
+            self._rescale(np.where(known, wider * np.sqrt(second), self.scales))
+        self.optimiser.parameters = parameters
+        self.path.append(np.append(parameters, self.scales))
 
     # What becomes known
 

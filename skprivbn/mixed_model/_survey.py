@@ -25,10 +25,17 @@ from skprivbn.mixed_model._checks import (
     cluster_keys,
     finite_per_row,
 )
-from skprivbn.mixed_model._clusters import OTHER, Census, merge_few, merged_label
+from skprivbn.mixed_model._clusters import (
+    OTHER,
+    Census,
+    count_by_group,
+    joined,
+    merge_few,
+    merged_label,
+    weigh,
+)
 from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._terms import Design, MixedTerms
-from skprivbn.mixed_model._weights import count_by_group, joined, weigh
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 

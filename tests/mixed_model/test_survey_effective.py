@@ -10,7 +10,7 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation import runner
 from skprivbn.federation.gate import effective_rows, with_rows
 from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
-from skprivbn.mixed_model._weights import weigh
+from skprivbn.mixed_model._clusters import weigh
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.loopback import connect, make_sites
 from tests.mixed_model.limits import fit_with_limit
