@@ -129,10 +129,10 @@ print(varying.variance_components())
 # %%
 # The table in the paper
 # ----------------------
-# Rate ratios, with 95% confidence intervals and p values; ``to_latex()`` and
-# ``to_frame()`` have the same.
+# Rate ratios, with 95% confidence intervals and p values; the frame's own
+# ``to_latex()`` makes a table of them.
 
-print(varying.summary().to_markdown(exponentiate=True))
+varying.summary().to_frame(exponentiate=True, conf_int=True, digits=2)
 
 # %%
 # Every hospital looks at the residuals of its own patients.

@@ -31,10 +31,8 @@ def cluster_keys(n_factors):
 def require_y(estimator, y):
     """Refuse to go on without a target."""
     if y is None:
-        raise ValueError(
-            f"{type(estimator).__name__} requires y to be passed, but the target y is "
-            "None"
-        )
+        name = type(estimator).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
 
 
 def require_columns(estimator, partition, factors):
@@ -445,61 +443,56 @@ def _note_pooled(survey, ledger):
     """Say which clusters are one: at sites that did not name them, or of all."""
     census = survey.census
     names = [str(name) for i in range(census.n_factors) for name in census.names(i)]
-    names += [name for pooled in survey.pooled for name in pooled]
-    merged = [
-        party
-        for party in ledger.parties
-        if any(merged_label(party) in name for name in names)
-    ]
+    names = " ".join([*names, *(name for pooled in survey.pooled for name in pooled)])
+    merged = [party for party in ledger.parties if merged_label(party) in names]
     if merged:
         ledger.note(
             f"{', '.join(merged)} did not name clusters of which they have few rows: "
             f"these are one at each, such as {merged_label(merged[0])!r}, and share "
             "one random effect"
         )
-    for pooled in survey.pooled:
-        if pooled:
-            ledger.note(
-                f"small clusters {some(pooled, [True] * len(pooled))} are pooled into "
-                "one: their rows share one random effect"
-            )
+    for pooled in filter(None, survey.pooled):
+        ledger.note(
+            f"small clusters {some(pooled, [True] * len(pooled))} are pooled into "
+            "one: their rows share one random effect"
+        )
 
 
 def note_what_opens(census, terms, ledger):
     """Say what sums tell of clusters, and which of these are one party's or two's."""
+
+    def warn(message, topic="also"):
+        ledger.note(message, topic)
+        warn_leak(message)
+
+    told = (
+        "log-likelihoods of a cluster at many trial effects can determine the "
+        "predictors of its rows if these are few: see min_rows"
+    )
     if terms.target == "numbers":
-        ledger.note(
+        told = (
             "sums of the features and the target are known of every cluster that "
             "several parties hold: more than in other families, where these are "
             "weighted by the model"
         )
-    else:
-        ledger.note(
-            "log-likelihoods of a cluster at many trial effects can determine the "
-            "predictors of its rows if these are few: see min_rows"
-        )
+    ledger.note(told)
     if terms.crossed:
-        message = (
+        warn(
             "crossed effects open the number of rows of every pair of clusters, "
             "and sums of each cluster also where one party holds it alone"
         )
-        ledger.note(message)
-        warn_leak(message)
     names, holders = census.names(0), census.n_holders[0]
     alone, two = holders == 1, holders == 2
     if np.any(alone) and terms.release_effects == "all":
-        message = (
+        warn(
             f"clusters {some(names, alone)} are held by one party each: "
             "their random effects tell about that party's rows alone; "
             "release_effects='shared' withholds them"
         )
-        ledger.note(message)
-        warn_leak(message)
     if np.any(two) and len(ledger.parties) > 2:
-        message = (
+        warn(
             f"clusters {some(names, two)} are held by two parties: each "
             "learns the other's sums by subtracting its own; min_parties=3 refuses "
-            "such clusters"
+            "such clusters",
+            "assumption",
         )
-        ledger.note(message, "assumption")
-        warn_leak(message)

@@ -13,7 +13,7 @@ from functools import cache
 
 import numpy as np
 from scipy.interpolate import make_interp_spline
-from scipy.special import factorial, logsumexp
+from scipy.special import factorial
 from scipy.special import roots_hermite as _roots_hermite
 
 from skprivbn.mixed_model._updates import solve_information
@@ -59,6 +59,20 @@ def roots_hermite(n_nodes):
     abscissae, weights = _roots_hermite(n_nodes)
     abscissae.flags.writeable = weights.flags.writeable = False
     return abscissae, weights
+
+
+@cache
+def _interpolation(n_nodes):
+    """Return points between the nodes, and what splines make of values at the nodes."""
+    abscissae, _ = roots_hermite(n_nodes)
+    points = np.linspace(abscissae[0], abscissae[-1], _POINTS)
+    return points, spline(abscissae, np.eye(n_nodes))(points)
+
+
+def _log_sum(terms):
+    """Return the logarithm of the sum of exponentials, of finite numbers in rows."""
+    top = terms.max(axis=1)
+    return top + np.log(np.exp(terms - top[:, None]).sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -114,7 +128,7 @@ class Grid:
         log_weights = np.log(weights) + abscissae**2 - nodes**2 / 2
         log_weights += np.log(self.spread / np.sqrt(np.pi))[:, None]
         terms = table + log_weights
-        log_integrals = logsumexp(terms, axis=1)
+        log_integrals = _log_sum(terms)
         return Posterior(nodes, np.exp(terms - log_integrals[:, None])), log_integrals
 
     def errors(self, table):
@@ -125,13 +139,11 @@ class Grid:
         """
         if self.n_nodes < _SOME_NODES:
             return np.zeros(len(table))
-        abscissae, _ = roots_hermite(self.n_nodes)
-        points = np.linspace(abscissae[0], abscissae[-1], _POINTS)
-        between = spline(abscissae, np.eye(self.n_nodes))(points)
+        points, between = _interpolation(self.n_nodes)
         u = self.centre[:, None] + np.sqrt(2) * self.spread[:, None] * points
         heights = table @ between.T - u**2 / 2
         log_width = np.log((points[1] - points[0]) * self.spread / np.sqrt(np.pi))
-        return self.integrate(table)[1] - logsumexp(heights, axis=1) - log_width
+        return self.integrate(table)[1] - _log_sum(heights) - log_width
 
     def __getitem__(self, chosen):
         """Return the nodes of some categories."""

@@ -8,18 +8,6 @@ from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
 
-# What LaTeX reads as something else than text.
-_LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-    }
-)
-
 
 def _print_p(p):
     """Return a p value as journals print it."""
@@ -225,6 +213,7 @@ class GLMMSummary:
         exponentiate: bool = False,
         conf_int: bool = False,
         level: float = 0.95,
+        digits: int | None = None,
     ) -> Any:
         """Return the fixed effects as a pandas DataFrame.
 
@@ -238,6 +227,10 @@ class GLMMSummary:
             Whether to add the ends of Wald confidence intervals.
         level : float, default=0.95
             Of these.
+        digits : int, default=None
+            After the decimal point, for text as journals print it: estimates, intervals
+            and p values, of which pandas makes tables, as in
+            ``to_frame(digits=2).to_latex(escape=True)``.
 
         Returns
         -------
@@ -247,83 +240,21 @@ class GLMMSummary:
 
         pandas = import_optional("pandas", "GLMMSummary.to_frame")
         columns = self._columns(exponentiate, conf_int, level)
+        if digits is not None:
+            estimates, *_, p = columns.items()
+            columns = {estimates[0]: [f"{value:.{digits}f}" for value in estimates[1]]}
+            if conf_int:
+                columns[f"{100 * level:g} % CI"] = [
+                    f"{low:.{digits}f} to {high:.{digits}f}"
+                    for low, high in self._limits(level, exponentiate).T
+                ]
+            columns["p"] = [_print_p(value) for value in p[1]]
         return pandas.DataFrame(columns, index=self.names)
 
-    def to_markdown(
-        self,
-        *,
-        exponentiate: bool = False,
-        conf_int: bool = True,
-        level: float = 0.95,
-        digits: int = 2,
-    ) -> str:
-        """Return the fixed effects as a table in Markdown.
-
-        Parameters
-        ----------
-        exponentiate, conf_int, level :
-            As of :meth:`to_frame`.
-        digits : int, default=2
-            After the decimal point.
-
-        Returns
-        -------
-        table : str
-        """
-        header, *rows = self._cells(exponentiate, conf_int, level, digits)
-        rule = ["---", *("---:" for _ in header[1:])]
-        rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
-
-    def to_latex(
-        self,
-        *,
-        exponentiate: bool = False,
-        conf_int: bool = True,
-        level: float = 0.95,
-        digits: int = 2,
-    ) -> str:
-        """Return the fixed effects as a table for LaTeX with the package booktabs.
-
-        Parameters
-        ----------
-        exponentiate, conf_int, level, digits :
-            As of :meth:`to_markdown`.
-
-        Returns
-        -------
-        table : str
-        """
-        header, *rows = (
-            " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
-            for row in self._cells(exponentiate, conf_int, level, digits)
-        )
-        columns = "l" + "r" * header.count("&")
-        begin, end = rf"\begin{{tabular}}{{{columns}}}", r"\end{tabular}"
-        lines = begin, r"\toprule", header, r"\midrule", *rows, r"\bottomrule", end
-        return "\n".join(lines)
-
-    def _cells(self, exponentiate, conf_int, level, digits):
-        """Yield the header and the rows of a table as journals print them."""
-        columns = self._columns(exponentiate)
-        first, p = next(iter(columns)), columns["Pr(>|z|)"]
-        yield ["", first, *([f"{100 * level:g} % CI"] if conf_int else []), "p"]
-        limits = self._limits(level, exponentiate).T
-        for i, (name, (low, high)) in enumerate(zip(self.names, limits)):
-            ends = [f"{low:.{digits}f} to {high:.{digits}f}"] if conf_int else []
-            yield [name, f"{columns[first][i]:.{digits}f}", *ends, _print_p(p[i])]
-
     def _table(self):
-        estimates, errors, z, p = self._columns().values()
         rows = [
-            (
-                name,
-                f"{estimates[i]:9.4f}",
-                f"{errors[i]:10.4f}",
-                f"{z[i]:7.2f}",
-                _print_p(p[i]),
-            )
-            for i, name in enumerate(self.names)
+            (name, f"{b:9.4f}", f"{error:10.4f}", f"{z:7.2f}", _print_p(p))
+            for name, b, error, z, p in zip(self.names, *self._columns().values())
         ]
         return LedgerTable(["Fixed effects", *self._columns()], rows)
 

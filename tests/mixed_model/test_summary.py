@@ -59,24 +59,13 @@ def test_intervals_have_names():
     assert ratio == pytest.approx((np.exp(low), np.exp(high)))
 
 
-def test_a_table_in_markdown():
-    assert make_summary().to_markdown(exponentiate=True).splitlines() == [
-        "|  | Odds ratio | 95 % CI | p |",
-        "| --- | ---: | ---: | ---: |",
-        "| (Intercept) | 0.61 | 0.37 to 0.99 | 0.046 |",
-        "| dose | 2.01 | 1.66 to 2.45 | <0.001 |",
-        r"| age_60 & sex\|f | 1.02 | 0.57 to 1.84 | 0.947 |",
-    ]
-    plain = make_summary().to_markdown(conf_int=False, digits=3).splitlines()
-    assert plain[3] == "| dose | 0.700 | <0.001 |"
-
-
-def test_a_table_in_latex():
-    lines = make_summary().to_latex(exponentiate=True, level=0.9).splitlines()
-    assert lines[0] == r"\begin{tabular}{lrrr}" and lines[-1] == r"\end{tabular}"
-    assert lines[2] == r" & Odds ratio & 90 \% CI & p \\"
-    assert lines[5] == r"dose & 2.01 & 1.71 to 2.37 & $<$0.001 \\"
-    assert lines[6].startswith(r"age\_60 \& sex|f & 1.02")
+def test_text_for_a_journal():
+    frame = make_summary().to_frame(exponentiate=True, conf_int=True, digits=2)
+    assert list(frame) == ["Odds ratio", "95 % CI", "p"]
+    assert frame.loc["dose"].tolist() == ["2.01", "1.66 to 2.45", "<0.001"]
+    assert frame.loc["(Intercept)"].tolist() == ["0.61", "0.37 to 0.99", "0.046"]
+    plain = make_summary().to_frame(digits=3)
+    assert plain.loc["dose"].tolist() == ["0.700", "<0.001"]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +77,7 @@ def test_small_p_values_are_said_to_be_small(p, text):
 
 def test_what_has_no_ratio_says_so():
     summary = make_summary(ratio=None)
-    for ask in (summary.to_frame, summary.to_latex, summary.conf_int):
+    for ask in (summary.to_frame, summary.conf_int):
         with pytest.raises(ValueError, match="exponentiate=True makes odds"):
             ask(exponentiate=True)
 
