@@ -101,8 +101,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     warm_start : bool, default=False
         Start from the last fit.
     verbose : int, default=0
-        1 prints the iterations, 2 also the log-likelihood of those of the best start,
-        once the fit has ended: before, only the parties know it.
+        1 prints the iterations and, once the fit has ended, the last lower bound of the
+        best start and its change; 2 those of all its iterations. Before the end, only
+        the parties know them.
     verbose_interval : int, default=10
         Iterations between two prints.
     covariance_update : {"exact", "paper"}, default="exact"
@@ -407,7 +408,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self.lower_bounds_ = [float(bound) for bound in found["lower_bounds"]]
         self.n_iter_, self.n_samples_ = len(self.lower_bounds_), found["n_rows"]
         self.lower_bound_ = (self.lower_bounds_ or [-math.inf])[-1]
-        if self.verbose >= 2:
+        if self.verbose:
             self._say_bounds(progress)
         self.converged_ = found["converged"]
         # as long as there is no iteration, what was given stands for itself
@@ -423,10 +424,13 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self._set_mixture(mixture, dtype)
 
     def _say_bounds(self, progress):
-        """Print the log-likelihood of iterations, now that it is known."""
-        for n_iter, bound in enumerate(self.lower_bounds_, 1):
-            if n_iter % self.verbose_interval == 0:
-                progress.say(f"em-iteration {n_iter}, log_likelihood {bound:.3g}")
+        """Print lower bounds and their changes, which come with the result."""
+        changes = np.diff(self.lower_bounds_, prepend=-math.inf)
+        for n_iter, (bound, change) in enumerate(zip(self.lower_bounds_, changes), 1):
+            is_shown = self.verbose >= 2 and n_iter % self.verbose_interval == 0
+            if is_shown or n_iter == self.n_iter_:
+                told = f"lower bound {bound:.6g}, change {change:.3g}"
+                progress.say(f"em-iteration {n_iter}, {told}")
 
     def _failure(self, ends, min_rows):
         """Return the error of a fit that ended without a mixture."""

@@ -36,9 +36,9 @@ from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
+    check_block,
     declared_categories,
     keep_types,
-    refuse_missing,
     validate_table,
 )
 
@@ -357,7 +357,7 @@ def check_vertical(
             )
         finite = checks.get("ensure_all_finite", True)
         if isinstance(X, VerticalPartition):
-            return _check_blocks(X, dtype, finite)
+            return _check_blocks(X, dtype=dtype, ensure_all_finite=finite)
         return X.checked(finite=finite)
     refuse_tables(X, "VerticalPartition")
     # Columns are selected on X as given: names and selectors need a dataframe.
@@ -370,18 +370,14 @@ def check_vertical(
     return VerticalPartition._at_places(X, values, held, names)
 
 
-def _check_blocks(partition, dtype, ensure_all_finite):
-    """Return the partition with checked columns, or say what is wrong with which."""
-    blocks = {}
-    for name, block in partition._blocks.items():
-        try:
-            values = check_array(block["X"], dtype=dtype, ensure_all_finite=False)
-        except ValueError as error:
-            raise PartitionError(f"party {name!r}: {error}") from None
-        refuse_missing(values, partition.columns[name], ensure_all_finite, name)
-        blocks[name] = block | {"X": values}
+def _check_blocks(partition, **checks):
+    """Return the partition with checked values, errors naming the holder."""
     checked = copy(partition)
-    checked._blocks = blocks
+    checked._blocks = {
+        name: block
+        | {"X": check_block(block["X"], partition.columns[name], holder=name, **checks)}
+        for name, block in partition._blocks.items()
+    }
     return checked
 
 

@@ -155,7 +155,7 @@ def check_block(
     """
     if ensure_all_finite is False and wants_floats(dtype):
         rows = numbers_or_gaps(rows)
-    with refuse_text(rows, names):
+    with refuse_text(rows, names, holder):
         rows = check_array(rows, dtype=dtype, ensure_all_finite=False, **checks)
     refuse_missing(rows, names, ensure_all_finite, holder, otherwise)
     return rows
@@ -214,7 +214,9 @@ def _kind_of_numbers(dtype):
 
 
 @contextmanager
-def refuse_text(X: Any, names: Sequence | None = None) -> Iterator[None]:
+def refuse_text(
+    X: Any, names: Sequence | None = None, holder: str = ""
+) -> Iterator[None]:
     """Name the columns where numpy only says that it cannot make a number of text.
 
     Parameters
@@ -223,6 +225,8 @@ def refuse_text(X: Any, names: Sequence | None = None) -> Iterator[None]:
         What is checked inside.
     names : sequence, default=None
         Of the columns.
+    holder : str, default=""
+        Party that holds the rows.
 
     Yields
     ------
@@ -238,9 +242,9 @@ def refuse_text(X: Any, names: Sequence | None = None) -> Iterator[None]:
         if names is None:
             names = [f"x{i}" for i in range(table.shape[-1])]
         raise ValueError(
-            f"X has text in {_columns(text, names)}, where numbers are needed: leave "
-            "it out, or make numbers of labels, as all parties together can with "
-            "skprivbn.preprocessing.FederatedOneHotEncoder"
+            f"X has text in {_columns(text, names)}{_of_party(holder)}, where numbers "
+            "are needed: leave it out, or make numbers of labels, as all parties "
+            "together can with skprivbn.preprocessing.FederatedOneHotEncoder"
         ) from error
 
 
@@ -279,7 +283,7 @@ def refuse_missing(
         return
     missing = missing_entries(X)
     infinite = np.isinf(X) if X.dtype.kind == "f" else np.zeros_like(missing)
-    where = f" of party {holder!r}" if holder else ""
+    where = _of_party(holder)
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
             f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
@@ -304,6 +308,10 @@ def other_ways(estimator: Any) -> str:
         f"{words}; all parties together can with "
         "skprivbn.preprocessing.FederatedSimpleImputer"
     )
+
+
+def _of_party(holder):
+    return f" of party {holder!r}" if holder else ""
 
 
 def _columns(wrong, names):

@@ -53,7 +53,9 @@ def test_the_column_with_text_is_named(estimator):
         estimator.fit(text, party=PARTY)
     with pytest.raises(ValueError, match="text in column 'x1', where numbers"):
         estimator.fit(text.to_numpy(), party=PARTY)
-    with pytest.raises(ValueError, match="text in column 'weight', where numbers"):
+    with pytest.raises(
+        ValueError, match="text in column 'weight' of party 'north', where numbers"
+    ):
         estimator.fit(HorizontalPartition.from_rows(text, PARTY))
 
 
