@@ -19,12 +19,13 @@ from skprivbn.crypto.sealing import (
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.federation._wire import encode
+from skprivbn.federation.gate import ALL_DIGITS
 from skprivbn.utils import warn_leak
 
 #: identity, session key, limits and signature
 _HELLO_BYTES = 144
 #: limits of a party in its greeting
-_LIMITS = struct.Struct("<QQ")
+_LIMITS = struct.Struct("<QIi")
 #: words of the ledger, with which no name of a party may begin
 _BEGINNINGS = (COORDINATOR, "the coordinator", "all parties", "each party")
 _BEGINNINGS += ("all of it together", "whoever sees the model")
@@ -172,9 +173,9 @@ class PartySession:
         Long-term signing key of this party.
     pins : dict of str to bytes, default=None
         Identities known beforehand. None trusts the relay not to tamper.
-    min_rows, min_cell_count : int
-        Fewest rows that this party lets a sum, or a cell, be about; the strictest
-        party's, once all are known.
+    min_rows, min_cell_count, round_results : int
+        Fewest rows that this party lets a sum, or a cell, be about, and digits of what
+        the researcher gets; the strictest party's, once all are known.
     pairs : dict, default=None
         Where simulated parties, which are all in one process, find what two of them
         share: each pair then agrees on it once, and not at both ends.
@@ -188,6 +189,7 @@ class PartySession:
         pins=None,
         min_rows=1,
         min_cell_count=0,
+        round_results=ALL_DIGITS,
         pairs=None,
     ):
         self.name = name
@@ -199,6 +201,7 @@ class PartySession:
         #: key of all parties, made together with the keys of the first sums
         self.group = None
         self.min_rows, self.min_cell_count = min_rows, min_cell_count
+        self.round_results = round_results
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()
@@ -209,7 +212,9 @@ class PartySession:
 
     def hello(self):
         """Return this party's identity, and its session key and limits, signed."""
-        said = self._ephemeral.public + _LIMITS.pack(self.min_rows, self.min_cell_count)
+        # of all three the largest is the strictest
+        limits = self.min_rows, self.min_cell_count, -self.round_results
+        said = self._ephemeral.public + _LIMITS.pack(*limits)
         about = b"hello", self.session, self.roster_hash, self.name.encode()
         signature = self._identity.sign(*about, said)
         return self._identity.public + said + signature
@@ -223,7 +228,8 @@ class PartySession:
             raise ProtocolError("malformed greetings")
         met = _read_hellos(self.roster, hellos, self.session, self.roster_hash)
         self._ends, self.keys_hash, limits = met
-        self.min_rows, self.min_cell_count = limits
+        self.min_rows, self.min_cell_count, self.round_results = limits
+        self.round_results *= -1
         if self._pins is not None:
             for name, (_, identity, _) in self._ends.items():
                 if self._pins.get(name) != identity:

@@ -26,7 +26,13 @@ from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._session import Agreement, PartySession
 from skprivbn.federation._wire import decode, encode
-from skprivbn.federation.gate import check_rows, count_numbers, with_rows
+from skprivbn.federation.gate import (
+    ALL_DIGITS,
+    check_rows,
+    count_numbers,
+    round_numbers,
+    with_rows,
+)
 from skprivbn.federation.program import (
     COUNTS,
     Hear,
@@ -89,6 +95,8 @@ class HostPolicy:
         Longest vector of one sum.
     max_summed : float
         Most exact numbers that parties read of one session, for each own row.
+    round_results : int
+        Significant digits of exact numbers that the researcher gets.
     """
 
     min_parties: int = 1
@@ -100,6 +108,7 @@ class HostPolicy:
     max_message_bytes: int = 1 << 30
     max_numbers: int = 1 << 26
     max_summed: float = math.inf
+    round_results: int = ALL_DIGITS
 
 
 class Runner:
@@ -275,6 +284,7 @@ class Runner:
             pins,
             least,
             policy.min_cell_count,
+            policy.round_results,
             self._pairs,
         )
         self._rest = self._run()
@@ -341,7 +351,7 @@ class Runner:
             self._session.min_cell_count,
             policy.min_rows,
         )
-        result = yield from self._converse(self._protocol(me))
+        result = self._round((yield from self._converse(self._protocol(me))))
         self._tells("result", "the result", count_numbers(result))
         yield from self._compare()
         self._closed = True
@@ -378,6 +388,12 @@ class Runner:
                     raise
                 # at all parties alike: the program may step back
                 answer = refusal
+
+    def _round(self, told):
+        """Round exact numbers for the researcher, alike at all parties."""
+        if self._noise is not None:
+            return told
+        return round_numbers(told, self._session.round_results)
 
     def _tells(self, kind, what, n_numbers):
         """Announce exact numbers while all parties are needed: who refuses ends it."""
@@ -423,6 +439,7 @@ class Runner:
             self._beside = {"released": None}
             raise
         self._opens()
+        total = self._round(total)
         # One party says the numbers, the others that they have the same.
         digest = hashlib.sha256(encode(total)).digest()
         self._beside = {"released": total if self.name == self._counted[0] else digest}

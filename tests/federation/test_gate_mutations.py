@@ -162,9 +162,19 @@ def check_gate(gate):
     assert gate.kish(gate.rows_beside(gaps, w)).round(9).tolist() == [5, 0, 92, 97]
     assert gate.count_numbers({"a": [1, (2.0, b"123456789")], "b": np.ones(3)}) == 7
     assert gate.count_numbers({"a": True, "b": "text", "c": None}) == 0
+    assert gate.round_numbers([1.23456789, True, "text"], 4) == [1.235, True, "text"]
+    assert gate.round_numbers(0.1 + 0.2, 17) == 0.1 + 0.2
+    assert gate.round_numbers((1 << 53) + 1, 17) == (1 << 53) + 1
+    told = gate.round_numbers({"a": np.array([[12345, 1234], [0, -98765]])}, 4)["a"]
+    assert told.dtype.kind == "i" and told.tolist() == [[12340, 1234], [0, -98760]]
 
 
 GATE = [
+    ("if n_digits >= ALL_DIGITS:", "if n_digits >= 4:"),
+    ("if n_digits >= ALL_DIGITS:", "if n_digits > ALL_DIGITS:"),
+    ("{n_digits - 1}e", "{n_digits}e"),
+    ("{n_digits - 1}e", "{n_digits - 2}e"),
+    ("dtype=np.asarray(value).dtype)", "dtype=float)"),
     ("if weights is COUNTS or isinstance", "if weights is not None or isinstance"),
     (
         'count = n_rows if vector.dtype.kind == "i" else n_rows / _UNIT',

@@ -9,6 +9,8 @@ from skprivbn.federation._models import OURS, announced
 
 #: how a site file names what another distribution than this one announces
 _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\S+)")
+#: significant digits that leave numbers of states, places and labels as they are
+MIN_DIGITS = 3
 _FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
 
 
@@ -105,6 +107,11 @@ DATASET_RULES = {
         math.inf,
         lambda value: is_number(value) and value >= 0,
         "a number of at least 0, of exact numbers for each row",
+    ),
+    "round_results": (
+        None,
+        lambda value: value is None or (type(value) is int and value >= MIN_DIGITS),
+        f"an integer >= {MIN_DIGITS}, of significant digits",
     ),
     "max_rounds": at_least(1, 2000),
     "version": (

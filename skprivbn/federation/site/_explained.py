@@ -31,6 +31,8 @@ ENTRIES = {
     "max_exact_numbers": "How many numbers may be told without noise, for each row, "
     "over the life of a version of the data. Against a hostile researcher, only "
     "noise protects.",
+    "round_results": "How many significant digits exact numbers have that a "
+    "researcher gets. It blunts comparing two fits, and does not end it.",
     "max_rounds": "The most rounds of one fit.",
     "budget": "The privacy budget: epsilon bounds what all noisy answers together tell "
     "about one row or person. It is spent, and does not come back.",

@@ -120,6 +120,8 @@ class Dataset:
         How many numbers may leave without noise over the life of a version of the data,
         for each row of the site; a third for each fit, if only `max_exact_fits` is
         given.
+    round_results : int or None
+        Significant digits of exact numbers that a researcher gets; None is all.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -145,6 +147,7 @@ class Dataset:
     backends: dict
     max_exact_fits: int
     max_exact_numbers: float
+    round_results: int | None
     max_rounds: int
     budget: tuple | None
     individual: str | None
@@ -179,6 +182,7 @@ class Dataset:
             "min_cell_count": self.min_cell_count,
             "max_exact_fits": self.max_exact_fits,
             "max_exact_numbers": self.max_exact_numbers,
+            "round_results": self.round_results,
             "max_rounds": self.max_rounds,
             "budget": epsilon,
             "individual": self.individual,

@@ -14,6 +14,7 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement
 from skprivbn.federation._wire import decode
+from skprivbn.federation.gate import ALL_DIGITS
 from skprivbn.federation.program import PartyRefusal, require
 from skprivbn.federation.runner import HostPolicy, Runner, public_code
 from skprivbn.federation.site._account import Account
@@ -232,6 +233,7 @@ class SiteHost(Runner):
             dataset.max_rounds,
             dataset.min_cell_count,
             max_summed=MAX_SUMMED,
+            round_results=dataset.round_results or ALL_DIGITS,
         )
 
     def _check_rows(self):

@@ -125,10 +125,10 @@ def open_study(folder, n_rows=400, seed=0, rules=RECOMMENDED):
             *(",".join(row) for row in zip(*map(table.get, kinds))),
         ]
         (folder / name / "icu.csv").write_text("\n".join(lines) + "\n")
-    text = SITE_FILE.format(
-        peers=json.dumps(NAMES), columns=declared + ORIGIN, rules=rules
-    )
-    return connect(make_sites(folder, dict.fromkeys(NAMES, text)), "icu")
+    known = {"peers": json.dumps(NAMES), "columns": declared + ORIGIN}
+    rules = rules if isinstance(rules, dict) else dict.fromkeys(NAMES, rules)
+    texts = {name: SITE_FILE.format(**known, rules=rules[name]) for name in NAMES}
+    return connect(make_sites(folder, texts), "icu")
 
 
 def after(sites, columns, *steps):

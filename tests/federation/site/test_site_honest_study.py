@@ -243,3 +243,53 @@ def test_a_file_with_a_budget_alone_answers_with_noise_only(tmp_path):
     assert caught.value.code == "budget-exceeded"
     noisy = FederatedStandardScaler(epsilon=0.5, bounds=(0, 120)).fit(rows)
     assert noisy.privacy_spent_.epsilon == 0.5
+
+
+COLUMNS = ["age", "sbp"]
+
+
+def beyond_border(rows, border):
+    """Return sums over patients older than this, as one step of a mixture has them."""
+    mixture = PPEMGaussianMixture(
+        2,
+        covariance_type="diag",
+        max_iter=1,
+        means_init=[[border - 1, 120], [border + 1, 120]],
+        weights_init=[0.5, 0.5],
+        precisions_init=[[1e4, 1e-4]] * 2,
+    )
+    quietly(mixture.fit, rows)
+    return mixture.weights_[1] * 1200 * mixture.means_[1]
+
+
+def find_alone():
+    """Return a patient who is the only one of their age, and ages on both sides."""
+    tables = [make_patients(400, [0, place]) for place in range(len(NAMES))]
+    rows = [np.column_stack([t[name] for name in COLUMNS]) for t in tables]
+    rows = np.vstack(rows).astype(float)
+    ages, counts = np.unique(rows[:, 0], return_counts=True)
+    age = next(a for a, n in zip(ages, counts) if n == 1 and 60 < a < 70)
+    return rows[rows[:, 0] == age][0], age - 0.05, age + 0.05
+
+
+@pytest.mark.parametrize("digits", [None, 4])
+def test_attack_two_fits_that_differ_by_one_patient(tmp_path, digits):
+    """Rounding blunts the difference of two fits; the twin without reads the row."""
+    rules = RECOMMENDED + ("" if digits is None else f"\nround_results = {digits}")
+    patient, *borders = find_alone()
+    rows = open_study(tmp_path, rules=rules).rows(COLUMNS)
+    one, other = (beyond_border(rows, border) for border in borders)
+    is_read = np.abs(one - other - patient) < 0.05
+    assert is_read.all() if digits is None else not is_read.any()
+
+
+def test_the_strictest_site_says_how_many_digits_results_have(tmp_path):
+    digits = zip(NAMES, ("", "\nround_results = 5", "\nround_results = 3"))
+    rules = {name: RECOMMENDED + words for name, words in digits}
+    rounded = open_study(tmp_path / "rounded", rules=rules).rows(COLUMNS)
+    exact = open_study(tmp_path / "exact").rows(COLUMNS)
+    told, truth = (FederatedStandardScaler().fit(rows) for rows in (rounded, exact))
+    expected = [float(f"{mean:.2e}") for mean in truth.mean_]
+    assert told.mean_.tolist() == expected != truth.mean_.tolist()
+    # what sites remember to have found is what they told
+    PPEMGaussianMixture(1).fit(told.transform(rounded))
