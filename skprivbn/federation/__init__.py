@@ -14,6 +14,7 @@ from skprivbn.federation._models import (
     check_received_bounds,
 )
 from skprivbn.federation._rows import map_rows, row_blocks, sum_over_rows
+from skprivbn.federation._session import HostPolicy
 from skprivbn.federation._terms import NoisyTerms, Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.coordinator import Coordinator, InProcessFederation
@@ -34,7 +35,7 @@ from skprivbn.federation.program import (
     converse,
     program,
 )
-from skprivbn.federation.runner import HostPolicy, Runner
+from skprivbn.federation.runner import Runner
 
 __all__ = [
     "ALL_ROWS",

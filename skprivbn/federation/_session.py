@@ -1,8 +1,10 @@
 """A party's view of one session: who takes part, and the keys it shares with each."""
 
 import hashlib
+import math
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -81,6 +83,50 @@ def _read_roster(text):
         return check_roster(text.split("\n"))
     except PartitionError:
         raise ProtocolError("malformed agreement on who takes part") from None
+
+
+@dataclass(frozen=True)
+class HostPolicy:
+    """What a site insists on, whatever the coordinator asks.
+
+    Parameters
+    ----------
+    min_parties : int
+        Smallest roster it takes part in: a sum over one party is that party's data.
+    min_rows : int
+        Fewest rows it needs to have to take part, and that an exact sum over all
+        parties may be about.
+    allow_rows : bool
+        Whether operations that show rows of data, to the coordinator or to other
+        parties, are answered.
+    max_rounds : int or None
+        Most rounds of one session: a coordinator that departs from the protocol
+        asks one question in each.
+    min_cell_count : int
+        Smallest count of an exact table that is told.
+    is_simulated : bool
+        Whether nobody is there to hide from, as in one process: a party may then draw
+        weights of its rows by a seed that others know, so that a fit can be repeated.
+    max_message_bytes : int
+        Longest message that peers may send together in one round.
+    max_numbers : int
+        Longest vector of one sum.
+    max_summed : float
+        Most exact numbers that parties read of one session, for each own row.
+    round_results : int
+        Significant digits of exact numbers that the researcher gets.
+    """
+
+    min_parties: int = 1
+    min_rows: int = 1
+    allow_rows: bool = False
+    max_rounds: int | None = None
+    min_cell_count: int = 0
+    is_simulated: bool = False
+    max_message_bytes: int = 1 << 30
+    max_numbers: int = 1 << 26
+    max_summed: float = math.inf
+    round_results: int = ALL_DIGITS
 
 
 class Agreement:
@@ -173,9 +219,9 @@ class PartySession:
         Long-term signing key of this party.
     pins : dict of str to bytes, default=None
         Identities known beforehand. None trusts the relay not to tamper.
-    min_rows, min_cell_count, round_results : int
-        Fewest rows that this party lets a sum, or a cell, be about, and digits of what
-        the researcher gets; the strictest party's, once all are known.
+    policy : HostPolicy
+        With the fewest rows that this party lets a sum, or a cell, be about, and the
+        digits of what the researcher gets; the strictest party's, once all are known.
     pairs : dict, default=None
         Where simulated parties, which are all in one process, find what two of them
         share: each pair then agrees on it once, and not at both ends.
@@ -187,9 +233,7 @@ class PartySession:
         agreement,
         identity,
         pins=None,
-        min_rows=1,
-        min_cell_count=0,
-        round_results=ALL_DIGITS,
+        policy=HostPolicy(),  # noqa: B008 -- frozen
         pairs=None,
     ):
         self.name = name
@@ -200,8 +244,8 @@ class PartySession:
         self.keys_hash = b""
         #: key of all parties, made together with the keys of the first sums
         self.group = None
-        self.min_rows, self.min_cell_count = min_rows, min_cell_count
-        self.round_results = round_results
+        self.min_rows, self.min_cell_count = policy.min_rows, policy.min_cell_count
+        self.round_results = policy.round_results
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()

@@ -22,11 +22,11 @@ from skprivbn.crypto._registry import named_parameters
 from skprivbn.crypto.sealing import SIGNATURE_BYTES
 from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
-from skprivbn.federation._session import check_roster
+from skprivbn.federation._session import HostPolicy, check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import Program
-from skprivbn.federation.runner import HostPolicy, Runner
+from skprivbn.federation.runner import Runner
 
 #: characters of what a person at a site writes to the researcher
 MAX_WORDS = 1000

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import traceback
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,9 @@ from skprivbn.crypto._authentication import agree_on_group_key, read_only
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
-from skprivbn.federation._session import Agreement, PartySession
+from skprivbn.federation._session import Agreement, HostPolicy, PartySession
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.gate import (
-    ALL_DIGITS,
     check_rows,
     count_numbers,
     round_numbers,
@@ -65,50 +63,6 @@ _REQUEST_TYPES = {
     "operation": str,
     "payload": dict,
 }
-
-
-@dataclass(frozen=True)
-class HostPolicy:
-    """What a site insists on, whatever the coordinator asks.
-
-    Parameters
-    ----------
-    min_parties : int
-        Smallest roster it takes part in: a sum over one party is that party's data.
-    min_rows : int
-        Fewest rows it needs to have to take part, and that an exact sum over all
-        parties may be about.
-    allow_rows : bool
-        Whether operations that show rows of data, to the coordinator or to other
-        parties, are answered.
-    max_rounds : int or None
-        Most rounds of one session: a coordinator that departs from the protocol
-        asks one question in each.
-    min_cell_count : int
-        Smallest count of an exact table that is told.
-    is_simulated : bool
-        Whether nobody is there to hide from, as in one process: a party may then draw
-        weights of its rows by a seed that others know, so that a fit can be repeated.
-    max_message_bytes : int
-        Longest message that peers may send together in one round.
-    max_numbers : int
-        Longest vector of one sum.
-    max_summed : float
-        Most exact numbers that parties read of one session, for each own row.
-    round_results : int
-        Significant digits of exact numbers that the researcher gets.
-    """
-
-    min_parties: int = 1
-    min_rows: int = 1
-    allow_rows: bool = False
-    max_rounds: int | None = None
-    min_cell_count: int = 0
-    is_simulated: bool = False
-    max_message_bytes: int = 1 << 30
-    max_numbers: int = 1 << 26
-    max_summed: float = math.inf
-    round_results: int = ALL_DIGITS
 
 
 class Runner:
@@ -276,16 +230,9 @@ class Runner:
         self._agreement = agreement
         # terms protect parties from each other, where there are some
         wanted = self._terms.least_rows() if n_parties > 1 else 1
-        least, pins = max(policy.min_rows, wanted), self._pins
+        limits = replace(policy, min_rows=max(policy.min_rows, wanted))
         self._session = PartySession(
-            self.name,
-            agreement,
-            self._identity,
-            pins,
-            least,
-            policy.min_cell_count,
-            policy.round_results,
-            self._pairs,
+            self.name, agreement, self._identity, self._pins, limits, self._pairs
         )
         self._rest = self._run()
         return next(self._rest)
