@@ -20,19 +20,16 @@ many.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.optimize import least_squares
 
 from skprivbn.datasets import make_linear_sem
-from skprivbn.structure.admm._disclosure import (
-    covariance_from_message,
-    covariances_from_sums,
-)
 from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 
 X, _ = make_linear_sem(60, 3, random_state=3)
 blocks = [X[k::3] - X[k::3].mean(axis=0) for k in range(3)]
 secrets = np.array([rows.T @ rows / len(X) for rows in blocks])
 
-parties = [LinearProblem.from_moments(S) for S in secrets]
+parties = [LinearProblem(S) for S in secrets]
 common = ConsensusProblem(n_variables=3, lambda1=0.02)
 consensus, duals = [np.zeros(9)], [np.zeros(9) for _ in parties]
 alpha, rho1, rho2 = 0.0, 0.001, 0.05
@@ -58,10 +55,15 @@ for _ in range(15):
 # everything else in the system, so can we. With ``backend="plaintext"`` the first
 # message is all it takes.
 
-zero = np.zeros((3, 3))
+
+def covariance_from_message(B, rho):
+    """Solve ``(S + rho I) B = S``, the party's first step from zero, for S."""
+    return np.linalg.solve((B - np.eye(3)).T, -rho * B.T).T
+
+
 from_message = np.array(
     [
-        covariance_from_message(message.reshape(3, 3), zero, zero, rhos[0])
+        covariance_from_message(message.reshape(3, 3), rhos[0])
         for message in first_messages
     ]
 )
@@ -75,9 +77,32 @@ print("largest error:", np.abs(from_message - secrets).max())
 # Fifteen rounds are 135 equations for 18 unknowns, and least squares solves them. Which
 # covariance is whose remains open to all who hold none of them.
 
-from_sums, misfit = covariances_from_sums(
-    np.reshape(sums, (-1, 3, 3)), np.reshape(consensus, (-1, 3, 3)), np.array(rhos), 3
-)
+upper = np.triu_indices(3)
+
+
+def covariances(x):
+    """Three covariance matrices of 18 numbers: squares of triangles."""
+    F = np.zeros((3, 3, 3))
+    F[:, upper[0], upper[1]] = x.reshape(3, 6)
+    return np.swapaxes(F, 1, 2) @ F
+
+
+def misfit(x):
+    """What these covariances would have added in all rounds, less what was added."""
+    S, dual, rest = covariances(x), np.zeros((3, 3, 3)), []
+    known = np.reshape(consensus, (-1, 3, 3))
+    for before, after, rho, total in zip(known, known[1:], rhos, sums):
+        B = np.linalg.solve(S + rho * np.eye(3), rho * before - dual + S)
+        rest.append((B + dual / rho).sum(axis=0).ravel() - total)
+        dual = dual + rho * (B - after)
+    return np.concatenate(rest)
+
+
+rng, exactly = np.random.default_rng(0), {"xtol": 1e-15, "ftol": 1e-15, "gtol": 1e-15}
+starts = (rng.standard_normal(18) for _ in range(10))
+tries = (least_squares(misfit, x, max_nfev=300, **exactly) for x in starts)
+solved = next(one for one in tries if np.abs(one.fun).max() < 1e-9)
+from_sums = covariances(solved.x)
 order = [np.abs(from_sums - S).max(axis=(1, 2)).argmin() for S in secrets]
 from_sums = from_sums[order]
 print("largest error:", np.abs(from_sums - secrets).max())
@@ -93,7 +118,6 @@ one_sum = np.broadcast_to(secrets.mean(axis=0), secrets.shape)
 # --------------------------
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")
-upper = np.triu_indices(3)
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharex=True, sharey=True)
 for ax, (title, guess) in zip(
     axes,

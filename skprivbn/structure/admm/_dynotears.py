@@ -216,10 +216,10 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         )
         found = self._agree(partition, terms, progress)
         self.n_samples_, self.mean_ = found["n_rows"], found["mean"]
-        self.weights_, *lagged = self._effects(found["parameters"])
-        self.lagged_weights_ = np.array(lagged)
-        present, *past = self._effects(terms.kept(found["parameters"]))
-        self._past = np.array(past)
+        effects = found["parameters"].reshape(-1, d, d)
+        self.weights_, self.lagged_weights_ = effects[0], effects[1:]
+        kept = terms.kept(found["parameters"]).reshape(-1, d, d)
+        present, self._past = kept[0], kept[1:]
         self.adjacency_matrix_ = present != 0
         self.lagged_adjacency_matrix_ = self._past != 0
         self.network_ = GaussianBayesianNetwork(
@@ -230,10 +230,6 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         )
         warn_if_units_differ(self.network_, self.n_samples_, "DYNOTEARS")
         self._warn_of_trajectory(partition.n_parties, (n_lags + 1) * d)
-
-    def _effects(self, parameters):
-        d = self.n_features_in_
-        return parameters.reshape(-1, d, d)
 
     def _lagged(self, X, series):
         """Return rows with their past, and at which rows of X they are."""
@@ -250,12 +246,6 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
             )
         numbers = np.arange(len(series))[:, None]
         return Z, lagged_rows(numbers, series, self.n_lags)[:, 0]
-
-    def _predict_lagged(self, Z):
-        d = self.n_features_in_
-        past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
-        effect = past @ self._past.reshape(-1, d)
-        return Z[:, :d] @ self.network_.weights + self.network_.intercepts + effect
 
     @by_holders
     def predict(
@@ -277,9 +267,12 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         ndarray of shape (n_samples, n_features) or RemoteResults
             NaN for rows without a complete past.
         """
-        Z, places = self._lagged(X, series)
+        (Z, places), d = self._lagged(X, series), self.n_features_in_
+        past = Z[:, d:] - np.tile(self.mean_, self.n_lags)
+        effect = past @ self._past.reshape(-1, d)
         predicted = np.full(np.shape(X), np.nan)  # type: ignore[arg-type]
-        predicted[places] = self._predict_lagged(Z)
+        network = self.network_
+        predicted[places] = Z[:, :d] @ network.weights + network.intercepts + effect
         return predicted
 
     def score(
@@ -332,20 +325,14 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
         log_likelihood : ndarray of shape (n_samples,)
             NaN for rows without a complete past.
         """
-        Z, places = self._lagged(X, series)
-        scores = np.full(np.shape(X)[0], np.nan)
-        scores[places] = self._score_lagged(Z)
-        return scores
-
-    def _row_scores(self, X, series=None):
-        Z, _ = self._lagged(X, series)
-        return self._score_lagged(Z)
-
-    def _score_lagged(self, Z):
-        rest = Z[:, : self.n_features_in_] - self._predict_lagged(Z)
+        rest = np.asarray(X, dtype=float) - self.predict(X, series=series)
         variances = self.network_.variances
         terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
         return -0.5 * terms.sum(axis=1)
+
+    def _row_scores(self, X, series=None):
+        scores = self.score_samples(X, series=series)
+        return scores[~np.isnan(scores)]
 
     def to_networkx(self) -> Any:
         """Return the learnt graph as a ``networkx.DiGraph``.

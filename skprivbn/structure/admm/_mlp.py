@@ -219,11 +219,11 @@ class _Descent:
         """
         if self.n_added == 0:
             return gradient / (1.0 + rho)
-        step, change = np.split((self.pairs @ gradient[:, :, None])[:, :, 0], 2, axis=1)
-        steps, mixed = np.split(self.products[:, :_MEMORY], 2, axis=2)
-        changes = self.products[:, _MEMORY:, _MEMORY:]
+        m, along = _MEMORY, (self.pairs @ gradient[:, :, None])[:, :, 0]
+        steps, mixed = self.products[:, :m, :m], self.products[:, :m, m:]
         # what the penalty adds to changes, and so to their products
-        change = change + rho * step
+        step, change = along[:, :m], along[:, m:] + rho * along[:, :m]
+        changes = self.products[:, m:, m:]
         changes = changes + rho * (mixed + mixed.mT) + rho**2 * steps
         mixed = mixed + rho * steps
         curvature = mixed.diagonal(axis1=1, axis2=2)
@@ -231,18 +231,16 @@ class _Descent:
         usable = curvature > 1e-10 * steps.diagonal(axis1=1, axis2=2)
         both = usable[:, :, None] & usable[:, None, :]
         step, change, curvature = usable * step, usable * change, usable * curvature
-        changes = np.where(both, changes, 0.0)
-        age = (self.n_added - 1 - _PLACES) % _MEMORY
-        newest = np.where(usable, age, _MEMORY).argmin(axis=1)
-        each, scale = (
-            np.arange(len(gradient)),
-            np.full(len(gradient), 1.0 / (1.0 + rho)),
-        )
+        changes = both * changes
+        age = (self.n_added - 1 - _PLACES) % m
+        newest = np.where(usable, age, m).argmin(axis=1)
+        each = np.arange(len(gradient))
+        scale = np.full(len(gradient), 1.0 / (1.0 + rho))
         square = changes[each, newest, newest]
         np.divide(curvature[each, newest], square, where=square > 0, out=scale)
         scale = scale[:, None]
         # a triangle, if in the order of time: steps with changes no older than they are
-        inverse = np.where(both & (age[:, None] > age), mixed, 0.0)
+        inverse = both * (age[:, None] > age) * mixed
         inverse[:, _PLACES, _PLACES] = np.where(usable, curvature, 1.0)
         inverse = np.linalg.inv(inverse)
         a = np.vecdot(inverse, step[:, None])

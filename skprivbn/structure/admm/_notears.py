@@ -24,10 +24,7 @@ from skprivbn.structure._learnt import (
     warn_if_standardised,
     warn_if_units_differ,
 )
-from skprivbn.structure.admm._mlp import (
-    MLPNetwork,
-    n_free_of_mlp,
-)
+from skprivbn.structure.admm._mlp import MLPNetwork, n_free_of_mlp
 from skprivbn.structure.admm._program import (
     ROUND,
     ADMMTerms,

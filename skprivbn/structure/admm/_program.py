@@ -29,11 +29,7 @@ from skprivbn.structure.admm._mlp import (
     mlp_forward,
     n_free_of_mlp,
 )
-from skprivbn.structure.admm._steps import (
-    ConsensusProblem,
-    LinearProblem,
-    typical_variance,
-)
+from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
 
 
 @dataclass(frozen=True)
@@ -203,7 +199,7 @@ def run_locally(moments: Moments, terms: ADMMTerms) -> dict:
     agreed : dict
     """
     scale = loss_scale(np.diag(moments.covariance), terms)
-    own = LinearProblem.from_moments(moments.covariance / scale)
+    own = LinearProblem(moments.covariance / scale)
     rounds = algorithm_1(own, terms, 1)
     total = None
     while True:
@@ -214,9 +210,15 @@ def run_locally(moments: Moments, terms: ADMMTerms) -> dict:
 
 
 def loss_scale(variances: np.ndarray, terms: ADMMTerms) -> float:
-    """Return what losses are divided by."""
-    # columns that do not vary are named at the end, when their means are known
-    return terms.loss_scale or typical_variance(variances) or 1.0
+    """Return what losses are divided by: the geometric mean of variances, if not given.
+
+    Every column counts alike in it: an arithmetic mean would be that of the column in
+    the finest unit. Columns that do not vary are named at the end, when their means are
+    known.
+    """
+    if terms.loss_scale is not None or np.any(variances <= 0):
+        return terms.loss_scale or 1.0
+    return float(np.exp(np.mean(np.log(variances))))
 
 
 def lagged_rows(X: np.ndarray, series: np.ndarray, n_lags: int) -> np.ndarray:
@@ -247,7 +249,7 @@ def _own_problem(rows, divisor, terms):
     second = rows.T @ rows / divisor
     if not np.all(np.isfinite(second)):  # its eigenvalues may not converge
         raise PartyRefusal("out-of-range")
-    return LinearProblem.from_moments(second, terms.problem.n_variables)
+    return LinearProblem(second, terms.problem.n_variables)
 
 
 def _residuals(rows, parameters, terms):

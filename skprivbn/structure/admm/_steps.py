@@ -13,7 +13,6 @@ from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
 from skprivbn.utils._memoise import memoise
 
 
-@dataclass(frozen=True)
 class LinearProblem:
     """A party's least squares problem, ready for many penalised solutions.
 
@@ -23,24 +22,16 @@ class LinearProblem:
 
     Parameters
     ----------
-    eigenvalues : ndarray of shape (p,)
-        Eigenvalues of the party's cross-products over the total number of rows.
-    eigenvectors : ndarray of shape (p, p)
-        Its eigenvectors, in columns.
-    cross : ndarray of shape (p, d)
-        Cross-products of all variables with the targets, over the total rows.
+    second : ndarray of shape (p, p)
+        The party's cross-products over the total number of rows.
+    n_targets : int, default=None
+        The `d`; all if None.
     """
 
-    eigenvalues: np.ndarray
-    eigenvectors: np.ndarray
-    cross: np.ndarray
-
-    @classmethod
-    def from_moments(cls, second, n_targets=None):
-        """Prepare the problem of a party with cross-products ``second = Z.T Z / n``."""
-        eigenvalues, eigenvectors = np.linalg.eigh(second)
-        targets = len(second) if n_targets is None else n_targets
-        return cls(np.maximum(eigenvalues, 0.0), eigenvectors, second[:, :targets])
+    def __init__(self, second, n_targets=None):
+        eigenvalues, self.eigenvectors = np.linalg.eigh(second)
+        self.eigenvalues = np.maximum(eigenvalues, 0.0)
+        self.cross = second[:, :n_targets]
 
     def solve(self, consensus, dual, rho):
         """Equation (8): ``(S + rho I)^-1 (rho W - beta + S)``, as a flat vector."""
@@ -90,13 +81,9 @@ class ConsensusProblem:
         d = self.n_variables
         return flat[: self.n_maps * d * d].reshape(self.n_maps, d, d)
 
-    def strength(self, flat):
-        """Return the (d, d) matrix of squared weights in which cycles are counted."""
-        return _strength(self.maps(flat))
-
     def cycles(self, flat):
         """Return `h` at these parameters."""
-        return ACYCLICITY[self.acyclicity](self.strength(flat))[0]
+        return ACYCLICITY[self.acyclicity](_strength(self.maps(flat)))[0]
 
     def cut(self, flat, threshold, free_threshold=0.0):
         """Return the parameters of the acyclic graph of strong weights, others zero."""
@@ -181,16 +168,6 @@ class ConsensusProblem:
         free = target[W.size :]
         free = _soft_threshold(weight * free, self.lambda_free) / ridge
         return np.concatenate([W.ravel(), free]), h
-
-
-def typical_variance(variances):
-    """Geometric mean of the columns' variances, zero if one of them does not vary.
-
-    The unit of losses, and so of what is weighed against them. Every column counts
-    alike in it: an arithmetic mean would be that of the column in the finest unit.
-    """
-    with np.errstate(divide="ignore"):
-        return float(np.exp(np.mean(np.log(np.maximum(variances, 0.0)))))
 
 
 def _soft_threshold(values, threshold):

@@ -13,12 +13,12 @@ from skprivbn.datasets import make_linear_sem
 from skprivbn.exceptions import PrivacyLeakWarning, ProtocolError
 from skprivbn.federation import InProcessFederation, Me, decode
 from skprivbn.structure import FederatedNotearsADMM
-from skprivbn.structure.admm._disclosure import (
+from skprivbn.structure.admm._program import ROUND, admm
+from tests.crypto.micro_federation import read_without_keys
+from tests.structure.admm.disclosure import (
     covariance_from_message,
     covariances_from_sums,
 )
-from skprivbn.structure.admm._program import ROUND, admm
-from tests.crypto.micro_federation import read_without_keys
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning",

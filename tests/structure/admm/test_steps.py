@@ -20,7 +20,7 @@ def test_local_step_is_equation_8():
     S = X.T @ X / 20
     W, beta, rho = rng.normal(size=(5, 5)), rng.normal(size=(5, 5)), 0.03
     expected = np.linalg.inv(S + rho * np.eye(5)) @ (rho * W - beta + S)
-    solved = LinearProblem.from_moments(S).solve(W.ravel(), beta.ravel(), rho)
+    solved = LinearProblem(S).solve(W.ravel(), beta.ravel(), rho)
     np.testing.assert_allclose(solved.reshape(5, 5), expected, rtol=1e-9)
 
 
@@ -34,7 +34,7 @@ def test_local_step_minimises_the_lagged_problem():
         gap = flat - start
         return 0.5 * (rest**2).sum() / 40 + dual @ gap + 0.5 * rho * gap @ gap
 
-    solved = LinearProblem.from_moments(Z.T @ Z / 40, 3).solve(start, dual, rho)
+    solved = LinearProblem(Z.T @ Z / 40, 3).solve(start, dual, rho)
     best = minimize(objective, np.zeros(18), tol=1e-12)
     assert objective(solved) <= best.fun + 1e-10
 

@@ -1,4 +1,4 @@
-"""What the rounds of linear ADMM give away: two attacks, to test and to show.
+"""What the rounds of linear ADMM give away: two attacks, shown in the gallery, too.
 
 The first needs one party's message in the clear, as the paper sends it. The second
 needs only the sums over parties of many rounds, which every party reads.
