@@ -4,7 +4,8 @@ Run with ``python benchmarks/bench_tables.py`` (some minutes). ``--data adult8 a
 msnbc alarm`` names tables, ``--epsilon`` budgets (delta is 1e-6), ``--holders`` also
 shares the rows of adult8. ``--max-model-cells 10485760`` lets ours be as large as
 AIM's, which has 80 MB. ``--peer aim`` or ``--peer mst`` runs OpenDP's mechanism
-instead, which needs ``pip install "opendp[mbi]"`` (best in an environment of its own)
+instead, which needs ``pip install "opendp[mbi]"`` (in an environment of its own: its
+mbi and polars are older than those of ``skprivbn[bench]``)
 and, for AIM, a quarter of an hour and more for each release, on many columns hours;
 with ``--quick`` it computes by our inference, and its seconds are not its own (see
 ``_quick_aim.py``). The record keeps means: every release adds to that of its case.
@@ -115,11 +116,8 @@ def release(train, sizes, epsilon, kind, iterations, max_size=None, quick=False)
     from skprivbn.graphical_model._selection import zcdp_budget
 
     def estimator(domain, loss_fn, *, potentials=None):
-        if quick:
-            options = {"potentials": potentials, "iters": iterations}
-            return _quick_aim.mirror_descent(domain, loss_fn, **options)
-        options = {"warm_start": potentials, "iters": iterations}
-        return mbi.estimation.MirrorDescent().estimate(domain, loss_fn, **options)
+        descend = (_quick_aim if quick else mbi.estimation).mirror_descent
+        return descend(domain, loss_fn, potentials=potentials, iters=iterations)
 
     # it comes with opendp[mbi], and only there is it needed
     polars = import_optional("polars", "--peer")
