@@ -119,7 +119,7 @@ def test_columns_of_parties_with_missing_entries(learner):
 
 def test_text_where_numbers_are_wanted():
     partition = VerticalPartition({"a": [["x"]] * 30, "b": ROWS})
-    with pytest.raises(PartitionError, match="party 'a': could not convert"):
+    with pytest.raises(ValueError, match="text in column 'a__0' of party 'a'"):
         FederatedGaussianBayesianNetwork("bic").fit(partition)
 
 
