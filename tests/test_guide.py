@@ -119,7 +119,7 @@ def test_how_to_pages_are_in_the_guide():
         "collective.rst": ["VertiBayes"],
         "graphical_model.rst": ["AIM", "PrivBayes", "Fu et al."],
         "mixed_model.rst": ["DLMM", "Zhu2020"],
-        "mixture.rst": [],
+        "mixture_method.rst": [],
         "structure_federated.rst": ["FedGES", "FedPC", "FedCDH"],
         "structure_k2.rst": ["PrivBayes", "VertiBayes"],
         "structure_rows.rst": ["FedGES", "FedPC"],
