@@ -1,6 +1,7 @@
 """The coordinator's side on NVIDIA FLARE: one job per session, one relay per round."""
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,7 @@ class FlareFederation:
         ready_within: float = 60.0,
         purpose: str = "",
         approved_within: float = 0.0,
+        verbose: bool = True,
     ) -> Self:
         """Open a session with the sites of a project.
 
@@ -108,6 +110,8 @@ class FlareFederation:
         approved_within : float, default=0.0
             Seconds that a fit waits for people at the sites to approve it, where site
             files want that.
+        verbose : bool, default=True
+            Print what is waited for until all sites are ready.
 
         Returns
         -------
@@ -121,7 +125,12 @@ class FlareFederation:
             raise FileNotFoundError(
                 f"{kit} is not an admin's startup kit: no startup/fed_admin.json"
             ) from None
-        deadline = time.monotonic() + ready_within
+        begun = time.monotonic()
+        deadline = begun + ready_within
+
+        def say(words):
+            if verbose:
+                print(f"[{time.monotonic() - begun:4.1f} s] {words}", flush=True)
 
         def log_in():
             username = admin["admin"]["username"]
@@ -150,24 +159,24 @@ class FlareFederation:
             within(
                 max(deadline - time.monotonic(), 0.0) + RELAY_TIME,
                 "to open a session with the sites",
-                lambda: federation._begin(sites, deadline),
+                lambda: federation._begin(sites, deadline, say),
             )
         except BaseException:
             within(RELAY_TIME, "to end the session", federation.close)
             raise
         return federation
 
-    def _begin(self, sites, deadline):
+    def _begin(self, sites, deadline, say):
         session = self._relay.session
         session.set_timeout(RELAY_TIME)
-        self.sites = wait_for_sites(session, sites, deadline)
+        self.sites = wait_for_sites(session, sites, deadline, say)
         with tempfile.TemporaryDirectory() as folder:
             write_job(Path(folder), self.sites)
             self._relay.job_id = session.submit_job(folder)
-        self._introduce(deadline)
+        self._introduce(deadline, say)
         self._heartbeat = Heartbeat(self._relay.say_here)
 
-    def _introduce(self, deadline):
+    def _introduce(self, deadline=math.inf, say=lambda words: None):
         self._introduction = introduce(
             self._relay,
             self.sites,
@@ -175,6 +184,7 @@ class FlareFederation:
             self._researcher,
             self.timeout,
             deadline,
+            say,
         )
 
     @property

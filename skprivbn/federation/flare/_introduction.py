@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -16,7 +16,6 @@ from skprivbn.federation.site._site import INTRODUCE, MEET
 
 #: seconds after which a site, which tells the server every ten that it is there, is not
 _SILENT_AFTER = 25.0
-_ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED")
 _LIMITS = ("min_rows", "min_parties", "min_cell_count")
 
 
@@ -107,7 +106,10 @@ class Introduction:
 
 
 def wait_for_sites(
-    session: Any, sites: Sequence[str] | None, deadline: float
+    session: Any,
+    sites: Sequence[str] | None,
+    deadline: float,
+    say: Callable[[str], object],
 ) -> tuple[str, ...]:
     """Return the names of the sites of a session, once all are connected.
 
@@ -118,17 +120,23 @@ def wait_for_sites(
         None is all that are connected.
     deadline : float
         In seconds of ``time.monotonic``.
+    say : callable
+        Is told once what is waited for.
 
     Returns
     -------
     sites : tuple of str
     """
+    has_said = False
     while True:
         online = {c.name for c in session.get_connected_client_list()}
         if (sites is None and online) or (sites and set(sites) <= online):
             return tuple(sorted(online) if sites is None else sites)
+        missing = sorted(set(sites or ["any site"]) - online)
+        if not has_said:
+            say(f"waiting for {', '.join(missing)} to connect to the server")
+            has_said = True
         if time.monotonic() > deadline:
-            missing = sorted(set(sites or ["any site"]) - online)
             raise ConnectionError(
                 f"not connected to the server: {missing}: are they running, can they "
                 "reach it, are their clocks right?"
@@ -143,6 +151,7 @@ def introduce(
     researcher: Researcher,
     timeout: float,
     deadline: float,
+    say: Callable[[str], object],
 ) -> Introduction:
     """Wait until every site answers; have them check each other's certificates.
 
@@ -156,12 +165,14 @@ def introduce(
         Seconds that a site may take to check the others.
     deadline : float
         In seconds of ``time.monotonic``.
+    say : callable
+        Is told what is waited for.
 
     Returns
     -------
     introduction : Introduction
     """
-    told = _ask_all(relay, sites, dataset, researcher, deadline)
+    told = _ask_all(relay, sites, dataset, researcher, deadline, say)
     mine = version("skprivbn")
     for name in sites:
         if told[name]["version"] != mine:
@@ -185,18 +196,21 @@ def introduce(
     )
 
 
-def _ask_all(relay, sites, dataset, researcher, deadline):
+def _ask_all(relay, sites, dataset, researcher, deadline, say):
     """Return what each site says of itself, once all have started the job."""
     voucher = researcher.voucher(relay.job_id)
     message = encode({"dataset": dataset, "researcher": voucher})
     told, waiting = {}, list(sites)
+    say(
+        "the server and each site start a process for this session, which loads "
+        "Python, the engine and scikit-learn: some 10 seconds, more on busy machines"
+    )
     while waiting:
         try:
             replies = relay.ask(INTRODUCE, dict.fromkeys(waiting, message), 1.0)
         except ConnectionError:
             replies = {}
-            status = relay.session.get_job_status(relay.job_id) or ""
-            if any(word in status for word in _ENDED):
+            if status := relay.has_ended():
                 raise ConnectionError(
                     f"the job ended as {status!r} before the sites were ready: "
                     "their logs say why (was site-policy run on every kit?)"
@@ -205,6 +219,7 @@ def _ask_all(relay, sites, dataset, researcher, deadline):
             # before a site has started the job, nobody is there
             if reply != LOST:
                 told[name] = read_payload(name, "introduce", reply)
+                say(f"{name} is ready, {len(told)} of {len(sites)}")
         waiting = [name for name in sites if name not in told]
         if waiting:
             # those that are looked for should have the processors to themselves

@@ -1,16 +1,22 @@
 """Bytes between the coordinator and the sites of one job, through the server."""
 
 import threading
+import time
 from base64 import b64decode, b64encode
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from skprivbn.federation._wire import encode
-from skprivbn.federation.flare._patience import within
+from skprivbn.federation.flare._patience import MAX_MISSED, within
 
 #: seconds that the server gets to pass an answer on
 RELAY_TIME = 10.0
+#: seconds without progress after which one command to the server's job has failed
+COMMAND_TIME = 7.0
 _COMMAND = "skprivbn"
+#: the engine's words for a job that no longer runs
+_ENDED = ("FINISHED", "FAILED", "ABORTED", "ABANDONED")
 #: what is read of a site to which the server has no connection
 LOST = encode({"ok": False, "code": "lost"})
 
@@ -28,7 +34,7 @@ class Relay:
 
     def __init__(self, session: Any, job_id: str | None) -> None:
         self.session, self.job_id = session, job_id
-        self._lock = threading.Lock()
+        self._lock, self._number = threading.Lock(), 0
 
     def ask(
         self, topic: str, messages: dict[str, bytes], timeout: float
@@ -58,13 +64,10 @@ class Relay:
         }
         try:
             with self._lock:
-                self.session.set_timeout(timeout + RELAY_TIME)
-                answer = within(
-                    timeout + 2 * RELAY_TIME,
-                    "the message",
-                    lambda: self.session.do_app_command(self.job_id, _COMMAND, data),
-                    self._is_there,
-                )
+                self._number += 1
+                data["number"] = self._number
+                answer = self._command(data, timeout + 2 * RELAY_TIME)
+                replies = dict.fromkeys(answer["lost"], LOST)
         except Exception as error:
             if type(error).__name__ == "AuthorizationError":
                 raise PermissionError(
@@ -75,12 +78,43 @@ class Relay:
                 "the connection to the federation was lost "
                 f"({type(error).__name__}): connect again"
             ) from error
-        replies = dict.fromkeys(answer["lost"], LOST)
         replies |= {name: b64decode(text) for name, text in answer["replies"].items()}
         return {name: replies[name] for name in messages if name in replies}
 
+    def _command(self, data, seconds):
+        """Hand a message over, and come back for the answers until they are there.
+
+        The engine does not say that the server's job was killed: a command to it gets
+        no answer, and the next one fails at once.
+        """
+        waiting = {"number": data["number"]}
+        deadline, n_missed = time.monotonic() + seconds, 0
+        while (begun := time.monotonic()) < deadline:
+            command = partial(self.session.do_app_command, self.job_id, _COMMAND, data)
+            data = waiting
+            self.session.set_timeout(COMMAND_TIME)
+            try:
+                answer = within(seconds, "the message", command, self._is_there)
+            except ConnectionError:
+                raise
+            except Exception:
+                n_missed += 1
+                is_late = time.monotonic() - begun > COMMAND_TIME / 2
+                if not is_late or n_missed == MAX_MISSED:
+                    raise
+            else:
+                if answer != waiting:
+                    return answer
+                n_missed = 0
+        raise ConnectionError(f"there was no answer within {seconds:g} seconds")
+
     def _is_there(self):
         return self.session.api.get_cell().is_cell_connected("server")
+
+    def has_ended(self) -> str:
+        """Return the engine's word for how the job ended, empty if it has not."""
+        status = self.session.get_job_status(self.job_id) or ""
+        return status if any(word in status for word in _ENDED) else ""
 
     def say_here(self) -> None:
         """Tell the server that the coordinator is still there."""

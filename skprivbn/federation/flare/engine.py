@@ -115,8 +115,10 @@ class RelayController(Controller):
         super().__init__()
         self._ended = threading.Event()
         self._senders = ThreadPoolExecutor(MAX_SITES)
+        self._asking = ThreadPoolExecutor()
         self._last_heard = time.monotonic()
-        self._n_relayed = 0
+        #: number of the last message, and what sites answered to it
+        self._told = None, None
 
     def start_controller(self, fl_ctx):
         """Listen to the coordinator."""
@@ -125,44 +127,51 @@ class RelayController(Controller):
     def stop_controller(self, fl_ctx):
         """Stop listening."""
         self._ended.set()
+        self._asking.shutdown(wait=False)
         self._senders.shutdown(wait=False)
 
     def control_flow(self, abort_signal, fl_ctx):
         """Keep the job alive until the coordinator ends it or falls silent."""
         while not self._ended.wait(0.2) and not abort_signal.triggered:
-            silent = time.monotonic() - self._last_heard > MAX_SILENCE
-            if silent and not self._n_relayed:
+            if time.monotonic() - self._last_heard > MAX_SILENCE:
                 logger.warning("the coordinator was silent for too long")
                 return
 
     def _relay(self, command, data, fl_ctx):
+        """Take a message, or tell what sites have answered to the last one.
+
+        Whoever asks comes back for answers that take long: it learns within seconds
+        that this process is gone, of which the engine says nothing.
+        """
         self._last_heard = time.monotonic()
         if data.get("end"):
             self._ended.set()
-        if "sites" not in data:
+        if "sites" in data:
+            self._told = data["number"], self._asking.submit(self._ask, data, fl_ctx)
+        number, answer = self._told
+        if answer is None or number != data.get("number"):
             return {}
-        self._n_relayed += 1
-        try:
-            return self._ask(data, fl_ctx)
-        finally:
-            self._n_relayed -= 1
-            self._last_heard = time.monotonic()
+        wait([answer], LOOK_INTERVAL)
+        return answer.result() if answer.done() else {"number": number}
 
     def _ask(self, data, fl_ctx):
         bodies = [b64decode(body) for body in data["bodies"]]
-        send = partial(self._send, data["topic"], float(data["timeout"]), fl_ctx)
+        timeout = float(data["timeout"])
+        send = partial(self._send, data["topic"], timeout, fl_ctx)
+        deadline = time.monotonic() + timeout
         asked = {
             site: self._senders.submit(send, [site], bodies[number])
             for site, number in data["sites"].items()
         }
         lost = self._wait_for(asked, fl_ctx)
+        is_early = time.monotonic() < deadline
         replies = {}
         for site in asked.keys() - lost:
             reply = asked[site].result().get(site)
             if _code(reply) == ReturnCode.OK and "message" in reply:
                 replies[site] = b64encode(reply["message"]).decode()
-            elif _code(reply) == ReturnCode.COMMUNICATION_ERROR:
-                lost.add(site)
+            elif is_early or _code(reply) == ReturnCode.COMMUNICATION_ERROR:
+                lost.add(site)  # the engine gave up before the site's time was over
         return {"replies": replies, "lost": sorted(lost)}
 
     def _send(self, topic, timeout, fl_ctx, sites, message=b""):

@@ -139,6 +139,31 @@ def test_a_server_that_dies_is_a_clear_error_and_the_next_session_works(hospital
     works(hospitals)
 
 
+def test_a_job_at_the_server_that_is_killed_is_noticed(hospitals):
+    with hospitals.connect("icu", ready_within=READY) as federation:
+        (*_, job) = hospitals.family("server")
+        # frozen, a site owes an answer
+        hospitals.signal("west", signal.SIGSTOP)
+        try:
+            errors = []
+
+            def fit():
+                try:
+                    FederatedPCA().fit(federation.rows(["a", "b"]))
+                except ConnectionError as error:
+                    errors.append(error)
+
+            thread = threading.Thread(target=fit)
+            thread.start()
+            time.sleep(3.0)
+            job.kill()
+            until_noticed(thread)
+        finally:
+            hospitals.signal("west", signal.SIGCONT)
+    assert "connect again" in str(errors[0])
+    works(hospitals)
+
+
 def test_connect_names_the_site_that_is_missing(hospitals):
     hospitals.signal("west", signal.SIGKILL)
     hospitals.processes["west"].wait()

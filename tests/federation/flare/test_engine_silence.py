@@ -6,11 +6,12 @@ import sys
 import threading
 import time
 from base64 import b64encode
+from contextlib import nullcontext
 
 import pytest
 
 from skprivbn.federation._wire import decode
-from skprivbn.federation.flare import _patience
+from skprivbn.federation.flare import _patience, _relay
 from skprivbn.federation.flare._patience import Heartbeat, within
 from skprivbn.federation.flare._relay import Relay
 
@@ -102,7 +103,12 @@ def test_a_site_that_is_gone_is_noticed_and_a_busy_one_has_its_time(monkeypatch)
         sites, begun = Sites(codes), time.monotonic()
         roster = dict.fromkeys([*codes, "east"], 0)
         data = {"topic": "skprivbn.message", "timeout": timeout, "bodies": [body]}
-        told = engine.RelayController()._relay("", data | {"sites": roster}, sites)
+        relay, data = engine.RelayController()._relay, data | {"number": 1}
+        told = relay("", data | {"sites": roster}, sites)
+        while "replies" not in told:
+            # whoever asks comes back: this job is there
+            assert told == {"number": 1}
+            told = relay("", told, sites)
         sites.ended.set()
         assert list(told["replies"]) == ["east"]
         return told["lost"], time.monotonic() - begun
@@ -130,6 +136,43 @@ def test_what_the_server_knows_of_a_site_is_passed_on():
     replies = Relay(Server(), "job").ask("topic", {"north": b"", "west": b""}, 1.0)
     assert replies["north"] == b"told"
     assert decode(replies["west"]) == {"ok": False, "code": "lost"}
+
+
+class KilledJob(Server):
+    """A job that answers late, and is killed or not."""
+
+    def __init__(self, *said):
+        self.said, self.asked = list(said), []
+
+    def do_app_command(self, job, command, data):
+        self.asked.append("sites" in data)
+        said = self.said.pop(0)
+        if said == "late":
+            time.sleep(0.1)
+        if said != "waiting":
+            raise LookupError("no reply")
+        return (
+            {"number": data["number"]} if self.said else super().do_app_command(*"jcd")
+        )
+
+
+@pytest.mark.parametrize(
+    "said, lost",
+    [
+        (["waiting", "waiting", "late", "waiting", "waiting"], False),
+        (["waiting", "late", "gone"], True),
+        (["gone"], True),
+        (["late", "late", "late"], True),
+    ],
+)
+def test_a_job_at_the_server_that_is_killed_is_noticed(monkeypatch, said, lost):
+    monkeypatch.setattr(_relay, "COMMAND_TIME", 0.1)
+    server = KilledJob(*said)
+    with pytest.raises(ConnectionError, match="again") if lost else nullcontext():
+        replies = Relay(server, "job").ask("topic", {"north": b""}, 5.0)
+        assert replies == {"north": b"told"}
+    # what sites are asked travels once, whatever is late
+    assert server.said == [] and server.asked == [True] + [False] * (len(said) - 1)
 
 
 LOCAL = """

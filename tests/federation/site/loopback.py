@@ -122,7 +122,7 @@ def connect(sites, dataset, transport=LoopbackSession, who="scientist", **option
     federation = FlareFederation(
         session, JOB, dataset, list(sites), 60.0, researcher=person, **options
     )
-    federation._introduce(deadline=float("inf"))
+    federation._introduce()
     return federation
 
 

@@ -78,7 +78,7 @@ def test_a_researcher_is_a_person_of_the_projects(tmp_path, role):
     for site in sites.values():
         site._researcher = None
     with pytest.raises(PartyError) as caught:
-        federation._introduce(deadline=float("inf"))
+        federation._introduce()
     assert caught.value.code == "not-authentic"
 
 
