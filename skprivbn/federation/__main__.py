@@ -7,7 +7,10 @@ from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._health import (
+    approvals_of,
     check_peers_of,
+    describe_kit,
+    list_jobs,
     look_at_certificate,
     look_at_kit,
     look_at_server,
@@ -17,13 +20,8 @@ from skprivbn.federation.flare._policy import (
     SITE_FILE,
     check_kit,
     kit_kind,
+    make_kits,
     write_policy,
-)
-from skprivbn.federation.flare._provision import make_kits
-from skprivbn.federation.flare._status import (
-    approvals_of,
-    describe_kit,
-    list_jobs,
 )
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import format_record, read_audit

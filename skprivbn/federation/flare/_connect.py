@@ -17,15 +17,19 @@ from skprivbn.federation._ledger import LedgerTable
 from skprivbn.federation._remote import RemoteColumns, RemoteRows, keep_owned
 from skprivbn.federation._terms import Terms
 from skprivbn.federation.coordinator import Coordinator
-from skprivbn.federation.flare._fit import Considered, DryFit, FlareFit, write_job
+from skprivbn.federation.flare._fit import (
+    Considered,
+    DryFit,
+    FlareFit,
+    Researcher,
+    write_job,
+)
 from skprivbn.federation.flare._introduction import (
     Introduction,
     introduce,
     wait_for_sites,
 )
-from skprivbn.federation.flare._patience import Heartbeat, within
-from skprivbn.federation.flare._relay import RELAY_TIME, Relay
-from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.flare._relay import RELAY_TIME, Heartbeat, Relay, within
 from skprivbn.federation.program import Program
 from skprivbn.utils import import_optional
 

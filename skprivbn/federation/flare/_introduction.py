@@ -9,9 +9,8 @@ from typing import Any
 
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._wire import encode
-from skprivbn.federation.flare._fit import read_payload
+from skprivbn.federation.flare._fit import Researcher, read_payload
 from skprivbn.federation.flare._relay import LOST, Relay
-from skprivbn.federation.flare._researcher import Researcher
 from skprivbn.federation.site._site import INTRODUCE, MEET
 
 #: seconds after which a site, which tells the server every ten that it is there, is not

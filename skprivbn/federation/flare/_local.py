@@ -15,8 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from skprivbn.federation.flare._connect import FlareFederation
-from skprivbn.federation.flare._policy import SITE_FILE
-from skprivbn.federation.flare._provision import make_kits
+from skprivbn.federation.flare._policy import SITE_FILE, make_kits
 from skprivbn.utils import import_optional
 
 _ADMIN = "scientist@demo.org"

@@ -21,8 +21,8 @@ from nvflare.apis.job_def import JobMetaKey
 from nvflare.apis.shareable import Shareable, make_reply
 
 from skprivbn.federation._wire import encode
-from skprivbn.federation.flare._patience import LOOK_INTERVAL, MAX_MISSED
 from skprivbn.federation.flare._policy import SITE_FILE, check_kit
+from skprivbn.federation.flare._relay import LOOK_INTERVAL, MAX_MISSED
 from skprivbn.federation.site._audit import ERROR_LOG, ErrorLog
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import TOPICS, Site

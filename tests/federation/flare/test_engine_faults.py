@@ -20,7 +20,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
-from skprivbn.federation.flare._status import list_jobs
+from skprivbn.federation.flare._health import list_jobs
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler

@@ -11,9 +11,8 @@ from contextlib import nullcontext
 import pytest
 
 from skprivbn.federation._wire import decode
-from skprivbn.federation.flare import _patience, _relay
-from skprivbn.federation.flare._patience import Heartbeat, within
-from skprivbn.federation.flare._relay import Relay
+from skprivbn.federation.flare import _relay
+from skprivbn.federation.flare._relay import Heartbeat, Relay, within
 
 
 def test_a_call_that_takes_too_long_is_given_up():
@@ -61,7 +60,7 @@ def test_a_job_ends_when_its_researcher_is_silent(monkeypatch):
 def test_a_server_that_is_gone_is_noticed_before_the_call_ends(
     monkeypatch, connected, noticed
 ):
-    monkeypatch.setattr(_patience, "LOOK_INTERVAL", 0.02)
+    monkeypatch.setattr(_relay, "LOOK_INTERVAL", 0.02)
     ended = threading.Event()
     begun = time.monotonic()
     with pytest.raises(ConnectionError) as caught:

@@ -10,7 +10,7 @@ import pytest
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import decode, encode
 from skprivbn.federation.__main__ import main
-from skprivbn.federation.flare._researcher import Researcher
+from skprivbn.federation.flare._fit import Researcher
 from skprivbn.federation.site import _approvals
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._host import SiteHost
@@ -331,7 +331,7 @@ def test_a_fit_waits_for_the_answer(tmp_path, capsys):
     rows = federation.rows(["a"])
 
     def approve():
-        from skprivbn.federation.flare._status import approvals_of
+        from skprivbn.federation.flare._health import approvals_of
 
         while not (waiting := approvals_of(kit).waiting()):
             pass

@@ -6,7 +6,7 @@ import secrets
 from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation.flare._status import approvals_of
+from skprivbn.federation.flare._health import approvals_of
 from skprivbn.federation.site._audit import format_record
 from skprivbn.federation.site.console._pages import (
     read_budgets,

@@ -4,9 +4,8 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from skprivbn.federation.flare._health import look_at_kit
+from skprivbn.federation.flare._health import approvals_of, look_at_kit
 from skprivbn.federation.flare._policy import SITE_FILE
-from skprivbn.federation.flare._status import approvals_of
 from skprivbn.federation.site._account import spent_epsilon
 from skprivbn.federation.site._audit import plain, read_audit
 from skprivbn.federation.site._explained import explain_lines
