@@ -331,7 +331,8 @@ def rows_of_pairs(
     """Return how many rows the products of two columns are about, sign by sign.
 
     Of two columns of two values, these are the four cells of their table, which the
-    sum of products tells. A sum of products of other numbers tells no such count.
+    sum of products tells. A sum of products of other numbers tells no such count,
+    unless most rows have the same value (:func:`centres_of_pairs`).
 
     Parameters
     ----------
@@ -364,6 +365,64 @@ def rows_of_pairs(
     return np.stack(sums)
 
 
+def common_values(rows: Any) -> np.ndarray:
+    """Return the value that more than half of the rows have, column by column.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns) or RowSource
+        NaN where a value is missing.
+
+    Returns
+    -------
+    values : ndarray of shape (n_columns,)
+        NaN where there is no such value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> common_values(np.array([[0, 1.0], [0, 2], [7, 3]])).tolist()
+    [0.0, nan]
+    """
+    # who has the majority in all rows has it in some block, and is its median
+    medians = [list(map(_middle, block.T)) for block in row_blocks(rows)]
+    n_rows = sum_over_rows(rows, lambda rows: np.sum(~np.isnan(rows), axis=0))
+    found = np.full(rows.shape[1], np.nan)
+    for value in map(np.array, medians):
+        n_equal = sum_over_rows(rows, lambda rows: np.sum(rows == value, axis=0))  # noqa: B023
+        found = np.where(2 * n_equal > n_rows, value, found)
+    return found
+
+
+def _middle(column):
+    """Return the value in the middle of those that are there."""
+    known = column[~np.isnan(column)]
+    middle = len(known) // 2
+    return np.partition(known, middle)[middle] if len(known) else np.nan
+
+
+def centres_of_pairs(rows: Any, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return about what products of columns tell counts, and of which columns.
+
+    Of a column of two values, that is its mean. Of costs, most of which are zero, it is
+    zero: the sum of products of two such columns is that of the rows that have both.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_columns) or RowSource
+    mean : ndarray of shape (n_columns,)
+
+    Returns
+    -------
+    centres : ndarray of shape (n_columns,)
+    counted : ndarray of bool of shape (n_columns,)
+        For :func:`rows_of_pairs`.
+    """
+    common, are_two = common_values(rows), count_values(rows) <= 2
+    has_centre = ~are_two & ~np.isnan(common)
+    return np.where(has_centre, common, mean), are_two | has_centre
+
+
 def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
     """Refuse moments of columns that one party holds alone, if they tell small counts.
 
@@ -372,8 +431,10 @@ def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
     rows : ndarray of shape (n_rows, n_columns)
     min_cell_count : int
     """
-    deviations, ones = rows - rows.mean(axis=0), np.ones(len(rows))
-    cells = [rows_beside(deviations, ones), rows_of_pairs(deviations, ones)]
+    mean, ones = rows.mean(axis=0), np.ones(len(rows))
+    centres, counted = centres_of_pairs(rows, mean)
+    cells = [rows_beside(rows - mean, ones)]
+    cells.append(rows_of_pairs(rows - centres, ones, counted))
     cells.append(rows_of_values(rows, ones, count_values(rows)))
     n_rows = kish(np.hstack(cells))
     few = (n_rows > 0) & (n_rows < min_cell_count - _SLACK)

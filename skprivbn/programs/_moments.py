@@ -21,6 +21,7 @@ from skprivbn.federation._rows import (
 from skprivbn.federation._terms import NoisyTerms
 from skprivbn.federation.gate import (
     N_PARTITIONS,
+    centres_of_pairs,
     count_values,
     kish,
     rows_beside,
@@ -223,8 +224,8 @@ def add_moments(
         sides = add(lambda x, w: rows_beside(x - about, w))
         cells = [sides, add(lambda x, w: rows_of_values(x, w, n_values))]
         if pairs or second == "full":
-            few = n_values <= 2
-            cells.append(add(lambda x, w: rows_of_pairs((x - about) / unit, w, few)))
+            centres, few = centres_of_pairs(rows, about)
+            cells.append(add(lambda x, w: rows_of_pairs((x - centres) / unit, w, few)))
         columns = own_columns * (3 + 2 * N_PARTITIONS) + of_pairs * 4
         return RowWeights(*spread, kish(np.hstack(cells)), columns)
 

@@ -162,6 +162,12 @@ def check_gate(gate):
     assert gate.kish(gate.rows_beside(gaps, w)).round(9).tolist() == [5, 0, 92, 97]
     assert gate.count_numbers({"a": [1, (2.0, b"123456789")], "b": np.ones(3)}) == 7
     assert gate.count_numbers({"a": True, "b": "text", "c": None}) == 0
+    spikes = np.array([[0, 5.0, 1], [0, 5, 2], [0, 6, 2], [3, 6, 2], [4, np.nan, 9]])
+    np.testing.assert_array_equal(gate.common_values(spikes), [0, np.nan, 2])
+    assert gate.centres_of_pairs(spikes, np.full(3, 8.0))[0].tolist() == [0, 8, 2]
+    assert gate.centres_of_pairs(spikes[:, [1, 2]], np.zeros(2))[1].all()
+    centres, counted = gate.centres_of_pairs(np.arange(9.0)[:, None], np.zeros(1))
+    assert (centres.tolist(), counted.tolist()) == ([0], [False])
     assert gate.round_numbers([1.23456789, True, "text"], 4) == [1.235, True, "text"]
     assert gate.round_numbers(0.1 + 0.2, 17) == 0.1 + 0.2
     assert gate.round_numbers((1 << 53) + 1, 17) == (1 << 53) + 1
@@ -170,6 +176,13 @@ def check_gate(gate):
 
 
 GATE = [
+    ("(2 * n_equal > n_rows, value", "(2 * n_equal >= n_rows, value"),
+    ("(2 * n_equal > n_rows, value", "(1.5 * n_equal > n_rows, value"),
+    ("middle = len(known) // 2", "middle = 0"),
+    ("has_centre = ~are_two & ~", "has_centre = are_two & ~"),
+    ("np.where(has_centre, common, mean)", "np.where(are_two, mean, common)"),
+    ("are_two | has_centre", "are_two"),
+    ("are_two | has_centre", "has_centre"),
     ("if n_digits >= ALL_DIGITS:", "if n_digits >= 4:"),
     ("if n_digits >= ALL_DIGITS:", "if n_digits > ALL_DIGITS:"),
     ("{n_digits - 1}e", "{n_digits}e"),
@@ -265,8 +278,8 @@ GATE = [
     ("if min_cell_count > 1 and few.any():", "if min_cell_count > 1 and few.all():"),
     ("    cells.append(rows_of_values(", "    (rows_of_values("),
     (
-        "cells = [rows_beside(deviations, ones), rows_of_pairs(deviations, ones)]",
-        "cells = [rows_beside(deviations, ones)]",
+        "    cells.append(rows_of_pairs(rows - centres, ones, counted))\n",
+        "",
     ),
     ("for power in (1, 2):", "for power in (1, 1):"),
     ("np.maximum(known, 0.0), np.maximum(-known, 0.0)", "np.abs(known), np.abs(known)"),
