@@ -88,7 +88,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)
     admm.fit(sachs.data.iloc[cells], party=np.arange(512) % 16)
 fig, ax = plt.subplots(figsize=(8, 5.5), layout="constrained")
-DAGDisplay.from_estimator(admm, truth=sachs.adjacency_matrix, ax=ax)
+display = DAGDisplay.from_estimator(admm, truth=sachs.adjacency_matrix, ax=ax)
+kinds = list(display.edge_kinds_.values())
+found = len(kinds) - kinds.count("missing")
+right, reverse = kinds.count("true edge"), kinds.count("reversed")
+ax.set_title(f"{found} edges found: {right} right, {reverse} reversed; 17 accepted")
 
 # %%
 # Who learnt what

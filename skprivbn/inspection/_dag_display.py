@@ -27,7 +27,7 @@ EDGE_STYLES = {
     "true edge": {"color": "#333333", "linestyle": "-"},
     "extra": {"color": "#D55E00", "linestyle": "-"},
     "reversed": {"color": "#D55E00", "linestyle": "-."},
-    "missing": {"color": "#C0C0C0", "linestyle": "--"},
+    "missing": {"color": "#B0B0B0", "linestyle": ":"},
 }
 
 
@@ -273,7 +273,7 @@ class DAGDisplay:
         for (i, j), kind in kinds.items():
             drawn = (i, j) if (i, j) in routes else (j, i)
             path = _edge_path(routes[drawn], *ports[drawn])
-            width = 1.2
+            width = 0.8 if kind == "missing" else 1.2
             if weighted and sizes[i, j]:
                 width = 0.6 + 2.6 * sizes[i, j] / sizes.max()
             arrow = patches.FancyArrowPatch(

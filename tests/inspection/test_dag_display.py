@@ -79,7 +79,7 @@ def test_edges_against_the_truth():
     }
     styles = {edge: arrow.get_linestyle() for edge, arrow in display.arrows_.items()}
     assert styles["a", "b"] == styles["a", "d"] == "-"
-    assert styles["d", "c"] == "--"
+    assert styles["d", "c"] == ":"
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert labels == ["true edge", "extra", "reversed", "missing"]
 
