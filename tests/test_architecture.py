@@ -362,6 +362,7 @@ ENVIRONMENTS = {
 }
 # Distributions whose modules have another name.
 MODULE_OF = {
+    "causal-learn": "causallearn",
     "pynacl": "nacl",
     "pytest-xdist": "xdist",
     "python-fedci": "fedci",

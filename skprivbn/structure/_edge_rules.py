@@ -39,12 +39,6 @@ class EdgeRules:
             n_variables if max_parents is None else max_parents,
         )
 
-    @property
-    def are_free(self):
-        """Whether they say nothing."""
-        d = len(self.allowed)
-        return bool(self.allowed.sum() == d * (d - 1) and not self.required.any())
-
     def check(self, names=None):
         """Raise ValueError for rules that no graph can keep.
 

@@ -8,11 +8,12 @@ Marks are those of :class:`~skprivbn.bayesian_network.PartialAncestralGraph`: en
 (i, j) is the mark at j of the edge between i and j.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import combinations, permutations
 
 import numpy as np
 
+from skprivbn.bayesian_network._dag import apply_meek_rules
 from skprivbn.bayesian_network._pag import ARROW, CIRCLE, TAIL
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import complete
@@ -154,6 +155,30 @@ def find_skeleton(
     skeleton = _Skeleton(n_nodes)
     complete(skeleton.thinning(IndependenceTests(independent), max_condition))
     return skeleton.adjacent, skeleton.separators
+
+
+def direct_edges(
+    adjacent: np.ndarray, separators: dict[tuple[int, int], Collection[int]]
+) -> np.ndarray:
+    """Direct colliders of a skeleton, then what they imply: PC's second step.
+
+    Parameters
+    ----------
+    adjacent, separators :
+        As of :func:`find_skeleton`. Where tests contradict each other, the colliders
+        of earlier separators win.
+
+    Returns
+    -------
+    pdag : ndarray of bool of shape (n_nodes, n_nodes)
+        Undirected edges in both directions.
+    """
+    pdag = adjacent.copy()
+    for (x, y), given in separators.items():
+        for middle in np.flatnonzero(adjacent[x] & adjacent[y]).tolist():
+            if middle not in given and pdag[x, middle] and pdag[y, middle]:
+                pdag[middle, x] = pdag[middle, y] = False
+    return apply_meek_rules(pdag)
 
 
 class _Skeleton:

@@ -9,11 +9,8 @@ Links between sites are then added to the sites' own graphs.
 import numpy as np
 from scipy.special import chdtrc, xlogy
 
-from skprivbn.bayesian_network._dag import (
-    ancestors,
-    apply_meek_rules,
-    extend_to_dag,
-)
+from skprivbn.bayesian_network._dag import ancestors, extend_to_dag
+from skprivbn.structure._fci import direct_edges
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import EdgeRules, adding_parents, climbing
 from skprivbn.structure._tables import MAX_CELLS, AskedTables
@@ -258,20 +255,9 @@ def _unordered_tests(scores, ordering, max_parents, significance):
             found = yield from separator(x, y)
         edges[x, y] = edges[y, x] = found is None
         separators[x, y] = found
-    return _limit_parents(_orient(edges, separators), information, max_parents)
-
-
-def _orient(edges, separators):
-    """Direct colliders, then what they imply, then the rest without new ones."""
-    pdag = edges.copy()
-    for (x, y), given in sorted(separators.items()):
-        if edges[x, y] or given is None:
-            continue
-        for middle in np.flatnonzero(edges[x] & edges[y]).tolist():
-            # arrows that point away from the middle were found first
-            if middle not in given and pdag[x, middle] and pdag[y, middle]:
-                pdag[middle, x] = pdag[middle, y] = False
-    return extend_to_dag(apply_meek_rules(pdag))
+    known = {pair: s for pair, s in sorted(separators.items()) if s is not None}
+    graph = extend_to_dag(direct_edges(edges, known))
+    return _limit_parents(graph, information, max_parents)
 
 
 def _limit_parents(adjacency, information, max_parents):

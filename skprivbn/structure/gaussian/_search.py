@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.bayesian_network._dag import apply_meek_rules, extend_to_dag, to_cpdag
+from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 from skprivbn.structure._acyclicity import acyclic_weights
-from skprivbn.structure._fci import find_skeleton
+from skprivbn.structure._fci import direct_edges, find_skeleton
 from skprivbn.structure._learnt import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure._search import complete, searching_equivalence
 from skprivbn.structure.gaussian._lingam import graph_in_order
@@ -129,11 +129,11 @@ def _exact(moments, options):
     scores = gaussian_scores(covariance, effective_rows(moments), penalty=penalty)
     rules = options.get("rules")
     if rules is not None:
-        graph, _ = exact_graph(partial(_scores_within, scores, rules), len(covariance))
-        return FoundGraph(graph, to_cpdag(graph))
+        scores = partial(_scores_within, scores, rules)
+    graph, _ = exact_graph(scores, len(covariance))
+    cpdag = to_cpdag(graph)
     # of the graphs that score alike, not the one that rounding errors prefer
-    cpdag = to_cpdag(exact_graph(scores, len(covariance))[0])
-    return FoundGraph(extend_to_dag(cpdag), cpdag)
+    return FoundGraph(graph if rules is not None else extend_to_dag(cpdag), cpdag)
 
 
 def _scores_within(scores, rules, child):
@@ -305,14 +305,7 @@ def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
     d = len(covariance)
     most = d - 2 if max_condition is None else max_condition
     test = fisher_z(covariance, n_rows, significance)
-    adjacent, separators = find_skeleton(test, d, most)
-    pdag = adjacent.copy()
-    for (x, y), given in separators.items():
-        for middle in np.flatnonzero(adjacent[x] & adjacent[y]):
-            # earlier colliders win where tests contradict each other
-            if middle not in given and pdag[x, middle] and pdag[y, middle]:
-                pdag[middle, x] = pdag[middle, y] = False
-    return apply_meek_rules(pdag)
+    return direct_edges(*find_skeleton(test, d, most))
 
 
 def fisher_z(covariance, n_rows, significance):
