@@ -67,10 +67,7 @@ from skprivbn.structure.gaussian._search import (
     choose,
     search,
 )
-from skprivbn.structure.gaussian._site_effects import (
-    SiteEffectsTerms,
-    site_mechanisms,
-)
+from skprivbn.structure.gaussian._site_effects import MAX_PARENTS
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
@@ -240,7 +237,6 @@ class FederatedGaussianBayesianNetwork(
 
     protocols = (
         network_moments,
-        site_mechanisms,
         column_moments,
         score_gaussian_columns,
         score_rows,
@@ -333,8 +329,8 @@ class FederatedGaussianBayesianNetwork(
 
     def _learn_mechanisms(self, partition):
         """Let parties search among networks whose mechanisms may differ."""
-        terms = SiteEffectsTerms(**self._search_terms)
-        found = self._run_charged(partition, site_mechanisms, terms, "moments")
+        terms = NetworkMomentsTerms(max_parents=MAX_PARENTS, **self._search_terms)
+        found = self._run_charged(partition, network_moments, terms, "moments")
         moments = searchable_moments(self, found, terms, partition.n_parties)
         self.n_iter_ = 3
         self.method_, graph = "mechanisms", found["graph"]

@@ -35,6 +35,10 @@ from skprivbn.structure.gaussian._scores import (
     expand,
     noise_on_correlations,
 )
+from skprivbn.structure.gaussian._site_effects import (
+    ROWS_PER_NUMBER,
+    comparing_mechanisms,
+)
 from skprivbn.utils import column_names
 from skprivbn.utils._linalg import upper
 
@@ -45,25 +49,39 @@ NOT_NORMAL = 0.001
 
 
 @dataclass(frozen=True)
-class SearchTerms(MomentsTerms):
-    """Moments of all rows, and rules of the search of which parties do a part.
+class NetworkMomentsTerms(MomentsTerms):
+    """Which moments are summed, and rules of a search of which parties do a part.
 
     Parameters
     ----------
+    basis : str or None
+        Basis functions of single columns, whose moments are added, too.
+    order : {"none", "if not normal", "always"}
+        Whether to look for an order of the columns by DirectLiNGAM: where columns are
+        not normal, which is tested first, or whatever they are.
     allowed, required : ndarray of bool of shape (n_features, n_features) or None
         Edges that the graph may have, and those that it must have; None for any.
-    second, bounds, centre, epsilon, delta, min_honest, protects :
+    max_parents : int or None
+        Of families whose mechanisms may differ by site; None compares none.
+    second, bounds, gaps, weighted, centre, epsilon, delta, min_honest, protects :
         As of :class:`~skprivbn.programs.MomentsTerms`.
     """
 
+    basis: str | None = None
+    order: Literal["none", "if not normal", "always"] = "none"
     allowed: np.ndarray | None = None
     required: np.ndarray | None = None
+    max_parents: int | None = None
 
     def check(self) -> None:
-        """Refuse rules that no graph can keep."""
+        """Refuse rules that no graph can keep, and mechanisms with noise."""
         super().check()
         if self.allowed is not None:
             self.rules(len(self.allowed)).check()
+        if self.max_parents is not None and self.max_parents < 0:
+            raise ValueError("max_parents must be at least 0")
+        if self.max_parents is not None and self.epsilon is not None:
+            raise ValueError("epsilon: no noise is calibrated for likelihoods of sites")
 
     def rules(self, n_features: int, max_parents: int | None = None) -> EdgeRules:
         """Return which edges a graph may and must have."""
@@ -75,33 +93,17 @@ class SearchTerms(MomentsTerms):
         return EdgeRules(self.allowed, self.required, most)
 
 
-@dataclass(frozen=True)
-class NetworkMomentsTerms(SearchTerms):
-    """Which moments are summed: about what, of which functions, with what noise.
-
-    Parameters
-    ----------
-    basis : str or None
-        Basis functions of single columns, whose moments are added, too.
-    order : {"none", "if not normal", "always"}
-        Whether to look for an order of the columns by DirectLiNGAM: where columns are
-        not normal, which is tested first, or whatever they are.
-    allowed, required :
-        As of :class:`SearchTerms`.
-    second, bounds, centre, epsilon, delta, min_honest, protects :
-        As of :class:`~skprivbn.programs.MomentsTerms`.
-    """
-
-    basis: str | None = None
-    order: Literal["none", "if not normal", "always"] = "none"
-
-
 @program(NetworkMomentsTerms)
 def network_moments(me: Me) -> Generator[Any, Any, dict]:
     """Add moments of rows, then what else a search needs to know of their columns."""
-    terms, found = me.terms, (yield from moments(me))
+    terms, fewest = me.terms, ROWS_PER_NUMBER * ((me.terms.max_parents or 0) + 2)
+    if terms.max_parents is not None and len(me.numbers()) < fewest:
+        raise PartyRefusal("too-few-rows", "too few rows for mechanisms of their own")
+    found = yield from moments(me)
     if terms.epsilon is not None or not np.all(np.diag(found["covariance"]) > 0):
         return found
+    if terms.max_parents is not None:
+        return found | (yield from comparing_mechanisms(me, found))
     if terms.order != "none":
         return found | (yield from _find_order(me, found))
     if terms.basis is None:
@@ -167,7 +169,7 @@ def searchable_moments(estimator, found, terms, n_parties) -> Moments:
         Being fitted; a noisy release is reported in it.
     found : dict
         What the program returned.
-    terms : SearchTerms
+    terms : NetworkMomentsTerms
     n_parties : int
 
     Returns
@@ -186,7 +188,7 @@ def searchable_moments(estimator, found, terms, n_parties) -> Moments:
     return known
 
 
-def read_noisy(found: dict, terms: SearchTerms, n_parties: int) -> Moments:
+def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Moments:
     """Return moments of a noisy release that searches can take, whatever the noise.
 
     Parameters

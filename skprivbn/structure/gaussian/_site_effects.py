@@ -8,19 +8,16 @@ log-likelihoods are not.
 """
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program
+from skprivbn.federation import Me, RowWeights, Sum
 from skprivbn.federation._rows import sum_over_rows
-from skprivbn.programs import moments
 from skprivbn.structure._scores import MechanismScores
 from skprivbn.structure._search import climbing, complete
-from skprivbn.structure.gaussian._program import SearchTerms
 from skprivbn.structure.gaussian._search import exact_graph
 from skprivbn.utils._memoise import memoise
 
@@ -36,46 +33,22 @@ _LEAST = 1e-12
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class SiteEffectsTerms(SearchTerms):
-    """Moments of all rows, and which networks of mechanisms are compared.
+def comparing_mechanisms(me: Me, pooled: dict) -> Generator[Any, Any, dict]:
+    """Add log-likelihoods of the sites' own mechanisms; search: a part of programs.
 
     Parameters
     ----------
-    max_parents : int
-        Of the families that are compared.
-    allowed, required :
-        As of :class:`SearchTerms`.
-    second, bounds, gaps, weighted, centre, epsilon, delta, min_honest, protects :
-        As of :class:`~skprivbn.programs.MomentsTerms`.
+    me : Me
+        With `max_parents` and rules about edges in its terms.
+    pooled : dict
+        `n_rows`, `mean` and `covariance` of the rows of all sites.
+
+    Returns
+    -------
+    found : dict
+        The `graph`, which mechanisms differ (`differs`), and `p_values`.
     """
-
-    max_parents: int = MAX_PARENTS
-
-    def check(self) -> None:
-        """Refuse families without a bound, and noise."""
-        super().check()
-        if self.max_parents < 0:
-            raise ValueError("max_parents must be at least 0")
-        if self.epsilon is not None:
-            raise ValueError("epsilon: no noise is calibrated for likelihoods of sites")
-
-
-@program(SiteEffectsTerms)
-def site_mechanisms(me: Me) -> Generator[Any, Any, dict]:
-    """Add moments, then log-likelihoods of the sites' own mechanisms; search."""
-    rows, terms = me.numbers(), me.terms
-    if len(rows) < ROWS_PER_NUMBER * (terms.max_parents + 2):
-        raise PartyRefusal("too-few-rows", "too few rows for mechanisms of their own")
-    found = yield from moments(me)
-    if not np.all(np.diag(found["covariance"]) > 0):
-        return found
-    graph, differs, p_values = yield from _search(me, rows, found)
-    return found | {"graph": graph, "differs": differs, "p_values": p_values}
-
-
-def _search(me, rows, pooled):
-    """Add up log-likelihoods of own mechanisms, and find the best graph."""
+    rows = me.numbers()
     known = families(len(pooled["mean"]), me.terms.max_parents)
     # in units of the pooled spread, so that no digits are lost
     scale = np.sqrt(np.diag(pooled["covariance"]))
@@ -91,7 +64,8 @@ def _search(me, rows, pooled):
 
     own = log_likelihoods(lines, len(rows))
     total = yield Sum(own, "log-likelihoods of mechanisms at each site", weigh)
-    return _best(me.terms, pooled, total, len(me.roster))
+    found = _best(me.terms, pooled, total, len(me.roster))
+    return dict(zip(("graph", "differs", "p_values"), found))
 
 
 def _products(Z):

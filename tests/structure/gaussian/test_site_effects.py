@@ -11,11 +11,8 @@ from skprivbn.metrics import skeleton_f1
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.structure.gaussian import _site_effects
-from skprivbn.structure.gaussian._site_effects import (
-    SiteEffectsTerms,
-    families,
-    site_mechanisms,
-)
+from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
+from skprivbn.structure.gaussian._site_effects import families
 from tests.federation.site.loopback import open_sites
 
 
@@ -124,9 +121,9 @@ def test_rules_are_kept():
 
 def test_researchers_are_told_no_log_likelihood():
     rows, _, _ = differing_sites(0, d=4, n_sites=3)
-    terms = SiteEffectsTerms()
+    terms = NetworkMomentsTerms(max_parents=3)
     partition = HorizontalPartition(rows)
-    with partition.federate(site_mechanisms, terms, "masking") as federation:
+    with partition.federate(network_moments, terms, "masking") as federation:
         found = federation.run()
     assert sorted(found) == [
         *("covariance", "differs", "graph"),
