@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
-from skprivbn.bayesian_network._dag import to_cpdag
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
@@ -334,7 +333,7 @@ class FederatedGaussianBayesianNetwork(
         moments = searchable_moments(self, found, terms, partition.n_parties)
         self.n_iter_ = 3
         self.method_, graph = "mechanisms", found["graph"]
-        self._keep_graph(moments, FoundGraph(graph, to_cpdag(graph)))
+        self._keep_graph(moments, FoundGraph.directed(graph))
         self.changing_mechanisms_ = found["differs"]
         self.change_pvalues_ = found["p_values"]
 

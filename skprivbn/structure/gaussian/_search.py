@@ -47,18 +47,10 @@ class FoundGraph:
     cpdag: np.ndarray
     weights: np.ndarray | None = None
 
-
-def best_hill_climb(moments, starts, **options):
-    """Climb from given graphs and from the empty one; keep the best end.
-
-    Of ends that score alike but for rounding, that of the first start.
-    """
-    best, highest = None, -np.inf
-    for start in (*starts, None):
-        graph, score = hill_climb(moments, start, **options)
-        if best is None or score > highest + 1e-9 * abs(highest):
-            best, highest = graph, score
-    return best
+    @classmethod
+    def directed(cls, adjacency, weights=None):
+        """Return a graph with its equivalence class."""
+        return cls(adjacency, to_cpdag(adjacency), weights)
 
 
 def _features(moments, options):
@@ -68,14 +60,24 @@ def _features(moments, options):
     return features
 
 
-def _equal_variance(moments, options):
+def _climb(moments, options, starts, equal_variances):
+    """Climb from given graphs; keep the best end, of equal ones the first."""
     features = _features(moments, options)
     penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
-    ordered = top_down(nearest_covariance(moments.covariance))
-    starts = [_golem_graph(moments.covariance, 1e-4), acyclic_weights(ordered) != 0]
-    rules = options.get("rules")
-    graph = best_hill_climb(features, starts, penalty=penalty, rules=rules)
-    return FoundGraph(graph, to_cpdag(graph))
+    how = {"equal_variances": equal_variances, "rules": options.get("rules")}
+    best, highest = None, -np.inf
+    for start in starts:
+        graph, score = hill_climb(features, start, penalty=penalty, **how)
+        # scores may differ by rounding
+        if best is None or score > highest + 1e-9 * abs(highest):
+            best, highest = graph, score
+    return FoundGraph.directed(best)
+
+
+def _equal_variance(moments, options):
+    ordered = acyclic_weights(top_down(nearest_covariance(moments.covariance))) != 0
+    starts = [_golem_graph(moments.covariance, 1e-4), ordered, None]
+    return _climb(moments, options, starts, equal_variances=True)
 
 
 def _golem_graph(covariance, tol):
@@ -85,18 +87,14 @@ def _golem_graph(covariance, tol):
 
 
 def _bic(moments, options):
-    features = _features(moments, options)
-    penalty = edge_penalty(moments.n_rows, len(moments.mean), features.n_features)
     # the first finds directions, if noise variances are equal; where they are far from
     # it, the start would follow the columns' units, as the score does not
     first = _golem_graph(moments.covariance, 1e-6)
     if _noise_ratio(moments, first) > MAX_NOISE_RATIO:
         scale = np.sqrt(np.diag(moments.covariance))
         first = _golem_graph(moments.covariance / np.outer(scale, scale), 1e-6)
-    starts = [first, _ges_graph(moments)]
-    each = {"equal_variances": False, "rules": options.get("rules")}
-    graph = best_hill_climb(features, starts, penalty=penalty, **each)
-    return FoundGraph(graph, to_cpdag(graph))
+    starts = [first, _ges_graph(moments), None]
+    return _climb(moments, options, starts, equal_variances=False)
 
 
 def _noise_ratio(moments, graph):
@@ -116,11 +114,7 @@ def _ges_graph(moments):
 def _ges(moments, options):
     # greedy equivalence search can end short of a maximum; going on from a member of
     # the class never lowers the score
-    features = FeatureMoments.linear(moments.covariance, effective_rows(moments))
-    penalty = edge_penalty(moments.n_rows, len(moments.mean))
-    each = {"equal_variances": False, "rules": options.get("rules")}
-    graph, _ = hill_climb(features, _ges_graph(moments), penalty=penalty, **each)
-    return FoundGraph(graph, to_cpdag(graph))
+    return _climb(moments, options, [_ges_graph(moments)], equal_variances=False)
 
 
 def _exact(moments, options):
@@ -159,19 +153,19 @@ def _pc(moments, options):
 def _notears(moments, options):
     weights, _, _ = notears(moments.covariance, lambda1=options["lambda1"])
     graph = acyclic_weights(weights, options["threshold"]) != 0
-    return FoundGraph(graph, to_cpdag(graph), weights)
+    return FoundGraph.directed(graph, weights)
 
 
 def _golem(moments, options):
     weights = golem(moments.covariance)
     graph = acyclic_weights(weights, options["threshold"]) != 0
-    return FoundGraph(graph, to_cpdag(graph), weights)
+    return FoundGraph.directed(graph, weights)
 
 
 def _lingam(moments, options):
     rules = options.get("rules")
     graph = graph_in_order(moments.covariance, moments.n_rows, options["order"], rules)
-    return FoundGraph(graph, to_cpdag(graph))
+    return FoundGraph.directed(graph)
 
 
 SEARCHES = {
