@@ -12,6 +12,7 @@ from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
 from skprivbn.federation._rows import row_blocks, unit_of_squares
 from skprivbn.federation.gate import (
     N_PARTITIONS,
+    centres_of_pairs,
     count_values,
     kish,
     rows_beside,
@@ -543,10 +544,11 @@ def _count_values(rows, deviations, survey):
     plain = weigh([(np.ones(len(deviations)), 1.0)])
     ones, beside = np.ones(len(rows.y)), [rows.offset, rows.weights, rows.y]
     own = np.column_stack([rows.X, *beside])
-    own = own - (own.mean(axis=0) if len(own) else 0.0)
+    mean = own.mean(axis=0) if len(own) else np.zeros(own.shape[1])
+    centres, counted = centres_of_pairs(own, mean)
+    products, own = rows_of_pairs(own - centres, ones, counted), own - mean
     cells = np.hstack([rows_beside(deviations, ones), rows_beside(own[:, -3:], ones)])
     values = rows_of_values(rows.X, ones, count_values(rows.X))
-    products = rows_of_pairs(own, ones)
     groups = [
         (codes, _opened(survey, factor))
         for factor, codes in enumerate(rows.codes if terms.mixed else ())
