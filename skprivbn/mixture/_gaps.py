@@ -189,15 +189,20 @@ def statistics_of_gaps(rows, shares, mixture, bits):
                 first[k] += (scale[:, None] * means).astype(np.int64).sum(axis=0)
                 products = scale[:, None, None] * squares
                 second[k] += products.astype(np.int64).sum(axis=0)
-    if kind == "full":
-        seconds = upper(second)
-    elif kind == "tied":
-        seconds = upper(second.sum(axis=0))
-    else:
-        seconds = np.einsum("kff->kf", second)
-        seconds = seconds if kind == "diag" else seconds.sum(axis=1)
+    if kind in ("diag", "spherical"):
+        second = np.einsum("kff->kf", second)
+        second = second if kind == "diag" else second.sum(axis=1)
     counts = (shares * 2.0**bits).astype(np.int64).sum(axis=0)
-    return np.concatenate([counts, first.ravel(), np.ravel(seconds)])
+    return pack(kind, counts, first, second)
+
+
+def pack(covariance_type, counts, first, second):
+    """Return sums of an M-step as a vector: of symmetric matrices upper triangles."""
+    if covariance_type == "tied":
+        second = second.sum(axis=0)
+    if covariance_type in ("full", "tied"):
+        second = upper(second)
+    return np.concatenate([counts, first.ravel(), second.ravel()])
 
 
 def bounded_moments(rows, mean, slopes, left, seen):

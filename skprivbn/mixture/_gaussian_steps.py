@@ -23,9 +23,10 @@ from skprivbn.mixture._gaps import (
     factor_of,
     groups_of_gaps,
     has_gaps,
+    pack,
     rows_as_expected,
 )
-from skprivbn.utils._linalg import multiply_rows, sum_columns, symmetric, upper
+from skprivbn.utils._linalg import multiply_rows, sum_columns, symmetric
 from skprivbn.utils._memoise import memoise
 
 
@@ -293,13 +294,9 @@ def local_statistics(X, responsibilities, frame, mixture=None):
             second.append(np.einsum("nf,nf->f", weighted, u) + spread.diagonal())
         else:
             second.append(np.einsum("nf,nf->", weighted, u) + spread.trace())
-    if frame.covariance_type == "full":
-        second = upper(np.stack(second))
-    elif frame.covariance_type == "tied":
-        second = upper(np.sum(second, axis=0))
     # a product: sums of long narrow arrays are slow
     counts = np.ones(len(X)) @ responsibilities
-    return np.concatenate([counts, first.ravel(), np.ravel(second)])
+    return pack(frame.covariance_type, counts, first, np.stack(second))
 
 
 def covariance_shape(covariance_type, n_components, n_features):

@@ -7,7 +7,7 @@ over all parties makes the first mixture, as in scikit-learn; or in rows that al
 import secrets
 import warnings
 from collections.abc import Callable, Generator
-from functools import partial
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,12 +55,20 @@ def draw_responsibilities(me: Me, seed: int) -> Callable:
     """Return random responsibilities, which at sites do not follow from the seed.
 
     Whoever knows those of as many starts as there are rows solves their sums for the
-    rows.
+    rows: at sites they come from the operating system.
     """
-    draw: Callable = secret_responsibilities
-    if me.is_simulated:
-        draw = partial(random_responsibilities, random_state=_random_state(me, seed))
-    return lambda X: (0.0, draw(len(X), me.terms.n_components))
+    random_state, n_components = _random_state(me, seed), me.terms.n_components
+
+    def respond(X):
+        shape = len(X), n_components
+        if me.is_simulated:
+            shares = random_state.uniform(size=shape)
+        else:
+            draws = np.frombuffer(secrets.token_bytes(4 * np.prod(shape)), np.uint32)
+            shares = draws.reshape(shape) + 0.5
+        return 0.0, shares / shares.sum(axis=1, keepdims=True)
+
+    return respond
 
 
 def cluster(
@@ -185,25 +193,6 @@ def one_hot(labels, n_components):
     return np.eye(n_components)[labels]
 
 
-def random_responsibilities(n_rows, n_components, random_state):
-    """Return uniformly drawn responsibilities, normalised by row."""
-    return _by_row(random_state.uniform(size=(n_rows, n_components)))
-
-
-def secret_responsibilities(n_rows, n_components):
-    """Return the same from the operating system, for sums that others read.
-
-    Whoever knows the responsibilities of as many starts as there are rows solves their
-    sums for the rows.
-    """
-    draws = np.frombuffer(secrets.token_bytes(4 * n_rows * n_components), np.uint32)
-    return _by_row(draws.reshape(n_rows, n_components) + 0.5)
-
-
-def _by_row(shares):
-    return shares / shares.sum(axis=1, keepdims=True)
-
-
 class OwnClusters(NamedTuple):
     """Clusters of one party's rows.
 
@@ -244,16 +233,19 @@ def own_clusters(rows, n_clusters, random_state, terms):
     some = fill_with_zeros(np.asarray(some))
     fitted = None
     if terms.init_params == "local_em" and len(rows) > 1:
-        kind, reg_covar = terms.covariance_type, terms.reg_covar
-        fitted = _own_mixture(some, n_clusters, random_state, kind, reg_covar)
+        mixture = GaussianMixture(
+            n_clusters,
+            covariance_type=terms.covariance_type,
+            reg_covar=terms.reg_covar,
+            random_state=random_state,
+        )
+        with suppress(ValueError):  # too few rows for a mixture of its own
+            fitted = _fit_quietly(mixture, some)
     if fitted is not None:
         members, centres = fitted.predict_proba, fitted.means_
     else:
         k_means = KMeans(n_clusters, n_init=1, random_state=random_state)
-        with warnings.catch_warnings():
-            # fewer distinct rows than clusters: some clusters stay empty
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            centres = k_means.fit(some).cluster_centers_
+        centres = _fit_quietly(k_means, some).cluster_centers_
 
         def members(X):
             return one_hot(nearest(X, centres), n_clusters)
@@ -269,21 +261,11 @@ def own_clusters(rows, n_clusters, random_state, terms):
     return OwnClusters(centres, sizes, seen, fitted and fitted.predict_proba)
 
 
-def _own_mixture(X, n_components, random_state, covariance_type, reg_covar):
-    """Fit one party's own mixture; None if there are too few rows for one."""
-    mixture = GaussianMixture(
-        n_components,
-        covariance_type=covariance_type,
-        reg_covar=reg_covar,
-        random_state=random_state,
-    )
+def _fit_quietly(model, X, **options):
+    """Fit where a search begins: clusters may stay empty, mixtures not converge."""
     with warnings.catch_warnings():
-        # it is a start only
         warnings.simplefilter("ignore", ConvergenceWarning)
-        try:
-            return mixture.fit(X)
-        except ValueError:
-            return None
+        return model.fit(X, **options)
 
 
 @memoise
@@ -306,9 +288,7 @@ def merge_centroids(centroids, sizes, n_clusters, seed):
     if len(centroids) == n_clusters:
         return centroids
     k_means = KMeans(n_clusters, n_init=10, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return k_means.fit(centroids, sample_weight=sizes).cluster_centers_
+    return _fit_quietly(k_means, centroids, sample_weight=sizes).cluster_centers_
 
 
 def nearest(X, centres):
