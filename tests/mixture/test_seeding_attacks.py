@@ -8,7 +8,6 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import InProcessFederation, decode, runner
 from skprivbn.federation.site import _host
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._seeding import random_responsibilities
 from tests.crypto.micro_federation import read_without_keys
 from tests.federation.site.loopback import open_sites
 
@@ -56,13 +55,10 @@ def solve_for_rows(rows, monkeypatch):
     weights = []
     for seed in seeds:
         # what every party would draw, by a seed that is among the terms
-        drawn = [
-            random_responsibilities(
-                N_ROWS, N_COMPONENTS, np.random.RandomState([seed, i] if i else seed)
-            )
-            for i in range(len(NAMES))
-        ]
-        weights += np.vstack(drawn).T.tolist()
+        own = [[seed, i] if i else seed for i in range(len(NAMES))]
+        states = [np.random.RandomState(s) for s in own]
+        drawn = np.vstack([s.uniform(size=(N_ROWS, N_COMPONENTS)) for s in states])
+        weights += (drawn / drawn.sum(axis=1, keepdims=True)).T.tolist()
     firsts = np.concatenate([s[N_COMPONENTS : 2 * N_COMPONENTS] for s in sums])
     return np.linalg.lstsq(np.array(weights), firsts)[0]
 
