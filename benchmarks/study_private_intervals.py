@@ -40,8 +40,8 @@ def moments(rng, epsilon):
 
 
 def weights(rng, epsilon):
-    """Weights of a Gaussian network of 20,000 rows, where its graph is right."""
-    X = rng.multivariate_normal(np.zeros(4), COVARIANCE, size=20_000)
+    """Weights of a Gaussian network of 40,000 rows, where its graph is right."""
+    X = rng.multivariate_normal(np.zeros(4), COVARIANCE, size=40_000)
     learner = FederatedGaussianBayesianNetwork(
         "equal_variance", epsilon=epsilon, **BOX
     ).fit(X)

@@ -34,6 +34,7 @@ from skprivbn.graphical_model._searches import (
     spread_of,
 )
 from skprivbn.graphical_model._tables import NoisyTables, TableLayout
+from skprivbn.privacy._noise_report import noisy_number
 
 # The numbers below started from a study on the eight columns of Adult that the
 # benchmark reports, and were settled on samples of the networks child and insurance and
@@ -48,6 +49,9 @@ ONE_WAY_SHARE, DISTANCE_SHARE = 0.1, 0.15
 PENALTY = 0.1
 #: most distances of pairs (per column) and of triples in a round after the first
 PAIRS_PER_COLUMN, MAX_TRIPLES = 5, 80
+#: with few rounds, triples are looked at if noise on a distance is at most this share
+#: of the records; settled on `fair`, and on 3,000 rows of Adult and randhie
+MAX_DISTANCE_NOISE = 0.1
 #: counts per record in tables of several columns; the others follow from the shares
 TABLE_UNIT = 64
 #: model probabilities are told as integers over this
@@ -198,14 +202,18 @@ class AdaptiveSearch(TableSearch):
         make_layout([(i,) for i in range(len(sizes))])
 
     @property
+    def _order(self):
+        """Order of the norm that noise is calibrated to."""
+        return 1 if self.delta == 0 else 2
+
+    @property
     def units(self):
         """Counts per record: in one-way tables, distances and other tables."""
         if self.n_rounds == 0:
             return (TABLE_UNIT,) * 3
         rest = 1 - ONE_WAY_SHARE - DISTANCE_SHARE
         shares = np.array([ONE_WAY_SHARE, DISTANCE_SHARE, rest])
-        order = 1 if self.delta == 0 else 2
-        relative = (shares / self._numbers) ** (1 / order)
+        relative = (shares / self._numbers) ** (1 / self._order)
         units = np.rint(TABLE_UNIT * relative / relative[-1])
         return tuple(int(unit) for unit in np.maximum(units, 1))
 
@@ -213,22 +221,27 @@ class AdaptiveSearch(TableSearch):
         """Return the standard deviation of noise on cells of chosen tables."""
         return noise.std / (self.units[-1] * self.record)
 
-    def _question(self, which, cliques, n_numbers, expected=None):
+    def _tables(self, which, cliques, n_tables):
         unit = self.units[which]
-        changes = [self.per_record * unit] * n_numbers
-        return Question(cliques, unit, changes, expected)
+        changes = [self.per_record * unit] * (self.n_changed * n_tables)
+        return Question(cliques, unit, changes)
 
     def one_way(self, cliques):
         """Ask for tables of all columns."""
-        return self._question(0, cliques, self.n_changed * self.n_columns)
-
-    def distances(self, cliques, expected, number):
-        """Ask for distances of tables to those that a model expects, in a round."""
-        return self._question(1, cliques, self.n_distances(number), expected)
+        return self._tables(0, cliques, self.n_columns)
 
     def chosen(self, cliques):
         """Ask for the tables of a round."""
-        return self._question(2, cliques, self.n_changed * self.n_tables)
+        return self._tables(2, cliques, self.n_tables)
+
+    def distances(self, cliques, expected, number):
+        """Ask for distances of tables to those that a model expects, in a round.
+
+        Fewer than the budget is for have less noise.
+        """
+        planned, asked = self.n_distances(number), len(cliques)
+        unit = int(self.units[1] * (planned / asked) ** (1 / self._order))
+        return Question(cliques, unit, [self.per_record * unit] * asked, expected)
 
     def asking(self, sizes, noise, n_holders=1):
         """Ask for one-way tables, then in rounds for distances and chosen tables.
@@ -251,9 +264,10 @@ class AdaptiveSearch(TableSearch):
             most_cells = _most_cells(n_records, cell_std, max_cells)
             dependence = dependence or dict(missed)
             candidates = _most_missed(2, self.n_pairs(number), missed, sizes, max_cells)
-            candidates += _most_missed(
-                3, self.n_triples(number), dependence, sizes, most_cells
-            )
+            noise_share = std / (distance * record * n_records)
+            drowned = noise_share > MAX_DISTANCE_NOISE and self.n_rounds == FEW_ROUNDS
+            n_triples = 0 if drowned else self.n_triples(number)
+            candidates += _most_missed(3, n_triples, dependence, sizes, most_cells)
             candidates = [
                 clique
                 for clique in candidates
@@ -264,9 +278,10 @@ class AdaptiveSearch(TableSearch):
                 break
             model = tables.layout.query(theta, candidates, max_cells)
             expected = [np.rint(p * PROBABILITY_UNIT).astype(np.int64) for p in model]
-            told = yield self.distances(candidates, expected, number)
+            question = self.distances(candidates, expected, number)
+            told = (yield question) / (question.unit * record)
             scores = {}
-            for clique, p, half in zip(candidates, model, told / (distance * record)):
+            for clique, p, half in zip(candidates, model, told):
                 chance = np.sqrt(np.maximum(p, 0)).sum()
                 chance *= np.sqrt(2 / np.pi * n_records)
                 # each of several holders' tables is off by chance of its own
@@ -311,11 +326,19 @@ class AdaptiveSearch(TableSearch):
         measured = MeasuredTables(
             layout.sizes, *spread_of(noise), self.record, counts, units
         )
+        tables, shares, choice = measured.tables(layout), found["shares"], None
+        if shares:
+            choice = noisy_number(
+                "largest distance of a table to the model",
+                max(shares) * tables.n_records(),
+                measured.std / (self.units[1] * self.record),
+            )
         return Released(
-            measured.tables(layout),
+            tables,
             layout.flatten(found["counts"]),
             np.array(found["units"]),
-            {c: s for c, s in zip(missed, found["shares"]) if c not in counts},
+            {c: s for c, s in zip(missed, shares) if c not in counts},
+            choice,
         )
 
 

@@ -449,7 +449,7 @@ class DPCGMLearner(
             released = search.read(*told, noise, make_layout)
             self._keep(released, states, progress)
             if noise is not None:
-                report_tables(self, released.tables, search, noise, n_parties)
+                report_tables(self, released, search, noise, n_parties)
         if self.epsilon and np.isinf(spent.epsilon):
             note_states_read_off(ledger)
         self.noise_, self.privacy_spent_, self.ledger_ = noise, spent, ledger

@@ -114,14 +114,13 @@ def plan_noise(learner, search, n_parties=None):
     return noise, noise.rho
 
 
-def report_tables(learner, tables, search, noise, n_parties):
+def report_tables(learner, released, search, noise, n_parties):
     """Set ``noise_report_`` of a learner.
 
     Parameters
     ----------
     learner : DPCGMLearner
-    tables : NoisyTables
-        That were released.
+    released : Released
     search, noise, n_parties :
         As of :func:`plan_noise`.
     """
@@ -130,6 +129,7 @@ def report_tables(learner, tables, search, noise, n_parties):
         changed = replace(search, delta=delta)
         return changed.cell_std(plan_noise(learner, changed, n_parties)[0])
 
+    tables, choice = released.tables, released.choice
     numbers, warnings = noise_on_tables(tables, learner._nodes())
     by_columns = search.n_changed > 1
     report_noise(
@@ -137,11 +137,12 @@ def report_tables(learner, tables, search, noise, n_parties):
         noise,
         learner._protects(by_columns),
         search.cell_std(noise),
-        numbers,
+        numbers if choice is None else [*numbers, choice],
         # of columns, what is no state counts as the first one
         () if by_columns else warnings,
         n_rows=tables.n_records(),
         std_with=std_with,
+        decisive=choice,
     )
 
 

@@ -142,12 +142,15 @@ class Released:
         How much one record counts in each table of them.
     missed : dict of tuple of int to float
         Shares of records by which a model missed tables that were not released.
+    choice : NoisyNumber or None, default=None
+        What tables were chosen by, if distances were told.
     """
 
     tables: NoisyTables
     counts: np.ndarray
     units: np.ndarray
     missed: dict = field(default_factory=dict)
+    choice: Any = None
 
     @classmethod
     def from_counts(cls, layout, counts, unit, noise, std=None):

@@ -136,6 +136,7 @@ def report_noise(
     *,
     n_rows: float = math.nan,
     std_with: Callable[[float], float] | None = None,
+    decisive: NoisyNumber | None = None,
 ) -> None:
     """Set ``noise_report_`` of an estimator, and warn of what it has to warn of.
 
@@ -155,6 +156,8 @@ def report_noise(
         Noisy, or public, number of rows.
     std_with : callable, default=None
         From a delta to the standard deviation that the noise would have with it.
+    decisive : NoisyNumber, default=None
+        On which the others depend: much noise on it alone is worth a word.
     """
     numbers, said, delta, share = tuple(numbers), list(warnings), None, None
     if delta_of(estimator) == 0 and std_with is not None and std > 0:
@@ -169,7 +172,8 @@ def report_noise(
         delta,
         share,
     )
-    if share is not None and 0 < share <= _WORTH and report.share >= _MUCH:
+    much = report.share >= _MUCH or (decisive is not None and decisive.share >= _MUCH)
+    if share is not None and 0 < share <= _WORTH and much:
         said.append(f"delta={delta:g} would cut the noise to {_in_words(share)}")
     for words in said:
         warn_user(words)

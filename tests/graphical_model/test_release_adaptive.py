@@ -7,11 +7,13 @@ from numpy.testing import assert_array_equal
 from skprivbn.federation import Me
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._release import TablesTerms, release_tables
+from skprivbn.graphical_model._searches import ask
 from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.privacy import DistributedNoise, distribute
 from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
 
 N_COLUMNS = 5
+SIZES = [3] * N_COLUMNS
 SINGLES = TableLayout([(i,) for i in range(N_COLUMNS)], [3] * N_COLUMNS)
 
 
@@ -156,6 +158,36 @@ def test_releases_cost_together_what_the_fit_is_charged(delta):
         assert sum(noise.epsilon for noise in noises) == pytest.approx(1.0)
     else:
         assert sum(noise.rho for noise in noises) == pytest.approx(whole.rho, rel=1e-3)
+
+
+def questions_of(n_rows, **changes):
+    """Ask of one holder, without noise, what noisy answers would be asked."""
+    search, X = terms_for(epsilon=0.5, **changes).search, rows_of(n_rows)
+    asked = []
+
+    def answer(question):
+        asked.append(question)
+        return question.answer(lambda t: count_tables(X, t, Contribution()), SIZES)
+
+    ask(search.asking(SIZES, search.noise), answer)
+    return search, asked
+
+
+def test_few_rows_are_asked_for_no_triples_and_spend_their_budget_on_pairs():
+    search, asked = questions_of(100)
+    distances = [question for question in asked if question.expected is not None]
+    assert {len(clique) for q in distances for clique in q.cliques} == {2}
+    assert distances[0].unit == search.units[1] < distances[1].unit
+    changes = np.concatenate([question.changes for question in asked])
+    spent = np.linalg.norm(changes) / search.noise.sensitivity
+    assert 0.99 < spent <= 1
+    # the twin: as many of a larger unit would exceed what noise was made for
+    planned = [search.n_distances(k) for k in range(search.n_rounds)]
+    larger = [n * q.unit**2 for n, q in zip(planned, distances)]
+    tables = [sum(c**2 for c in q.changes) for q in asked if q.expected is None]
+    assert sum(larger) + sum(tables) > 1.01 * search.noise.sensitivity**2
+    many = questions_of(20_000)[1]
+    assert max(len(c) for q in many for c in q.cliques) == 3
 
 
 def test_no_row_makes_a_holder_refuse():

@@ -32,8 +32,10 @@ from skprivbn.privacy import PrivacyAccountant, _options, zcdp_epsilon
 from skprivbn.privacy._composition import zcdp_budget
 from skprivbn.structure import (
     FederatedBayesianNetwork,
+    FederatedFCI,
     FederatedGaussianBayesianNetwork,
     FederatedNotearsADMM,
+    PrivateK2StructureLearner,
 )
 from skprivbn.utils import _validation
 from tests.privacy.attacks import BOUNDS, Description, field, search
@@ -119,6 +121,7 @@ NUMBERS = {
     "bins": FederatedKBinsDiscretizer(3, **NOISE),
     "imputer, means": FederatedSimpleImputer(**NOISE),
     "imputer, medians": FederatedSimpleImputer(strategy="median", **NOISE),
+    "FCI": FederatedFCI(**NOISE),
     "ADMM": FederatedNotearsADMM(max_iter=5, random_state=0, **NOISE),
     **{
         f"Gaussian network, {method}": FederatedGaussianBayesianNetwork(
@@ -393,18 +396,34 @@ def test_rows_of_a_person_with_labels(name):
     assert_alike(estimator, (objects(CASES), first), *more)
 
 
-@pytest.mark.parametrize("options", [{"cliques": "chain"}, {"delta": 1e-6}])
-def test_columns_of_several_holders(options):
+HOLDERS = {"parties": {"clinic": [0], "lab": [1]}}
+FEW_STEPS = {"method_params": {"max_iter": 5}}
+COLUMNS = {
+    "field": DPCGMLearner("chain", **HOLDERS, **FEW_STEPS, **STATES),
+    "field, aim": DPCGMLearner(delta=1e-6, **HOLDERS, **FEW_STEPS, **STATES),
+}
+OTHER_RECORDS = [["b", 2], ["c", np.inf], [None, np.nan], [("a", 1), "x"]]
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_several_holders(name):
     """A record has other values, at both holders; their number is known."""
-    estimator = DPCGMLearner(
-        parties={"clinic": [0], "lab": [1]},
-        **{"method_params": {"max_iter": 5}, **STATES, **options},
-    )
-    more = [
-        (objects([record, *CASES[1:]]), {})
-        for record in (["b", 2], ["c", np.inf], [None, np.nan], [("a", 1), "x"])
-    ]
-    assert_alike(estimator, (objects(CASES), {}), *more, n_parties=2)
+    more = [(objects([record, *CASES[1:]]), {}) for record in OTHER_RECORDS]
+    assert_alike(COLUMNS[name], (objects(CASES), {}), *more, n_parties=2)
+
+
+def test_the_noise_report_of_k2_follows_from_its_structure():
+    """Drawn anew by each fit, as this harness plays no choices on shares again."""
+    worlds = [(objects([r, *CASES[1:]]), {}) for r in [CASES[0], *OTHER_RECORDS]]
+    estimator = PrivateK2StructureLearner(**HOLDERS, **STATES)
+    neighbours = Neighbours(estimator, worlds * 2, 2)
+    answers, reports = neighbours.fit(0), {}
+    for number in range(len(worlds) * 2):
+        watch, seen = neighbours.look(number, answers)
+        told = seen["noise_report_"], seen["warnings"]
+        edges = watch.model.network_.adjacency_matrix.tobytes()
+        assert reports.setdefault(edges, told) == told
+    assert len(reports) <= 2
 
 
 def of_one_column():

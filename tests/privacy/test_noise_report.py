@@ -22,7 +22,7 @@ from skprivbn.privacy import (
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.structure import FederatedBayesianNetwork
 from tests.estimators import public_estimators
-from tests.privacy.test_audit_neighbours import assert_alike
+from tests.privacy.test_audit_neighbours import LABELS, NUMBERS, assert_alike
 
 ACCOUNTANT = PrivacyAccountant(np.inf, delta=0.1)
 RNG = np.random.default_rng(0)
@@ -210,6 +210,26 @@ def test_delta_of_a_public_number_of_rows_is_below_a_hundredth_of_its_inverse():
     assert public_delta(1_000_000) == 1e-8
     with pytest.raises(ValueError, match="at least 1"):
         public_delta(0)
+
+
+def test_delta_is_suggested_where_noise_decides_which_tables_are_chosen():
+    options = {"epsilon": 0.5, "states": [2] * 8, "accountant": ACCOUNTANT}
+    X = RNG.integers(2, size=(20_000, 8))
+    learner = DPCGMLearner(**options)
+    (words,) = said_by(learner, X)
+    assert words.startswith("delta=1e-07 would cut the noise to")
+    report = learner.noise_report_
+    choice = report.numbers[-1]
+    assert choice.what == "largest distance of a table to the model"
+    # cells alone, which have little noise, would not say so
+    assert report.share < 0.1 < choice.share
+    assert said_by(DPCGMLearner(delta=1e-6, **options), X) == []
+
+
+def test_the_neighbours_look_at_the_report_of_every_estimator():
+    """That of K2 in a test of its own, there."""
+    looked_at = {type(e).__name__ for e in [*NUMBERS.values(), *LABELS.values()]}
+    assert set(PRIVATE) == looked_at | {"PrivateK2StructureLearner"}
 
 
 class Telltale(FederatedStandardScaler):
