@@ -418,17 +418,17 @@ def _widen_pair(talk, links, pair, jobs, ring):
 
 
 def _widen(talk, links, holders, shares, dtype):
-    """Shares of numbers below half of their ring, as shares in a larger ring."""
+    """Shares of numbers below half of their ring, in a ring of twice the bits."""
     first, second = holders
     n_bits = 8 * shares.dtype.itemsize
-    top = shares >> shares.dtype.type(n_bits - 1)
-    top = top.astype(dtype).reshape(-1, 1)
-    # whether the sum wrapped around: top or their top = top + theirs - top * theirs
+    top = (shares >> shares.dtype.type(n_bits - 1)).reshape(-1, 1)
+    # whether the sum wrapped around: top or their top = top + theirs - top * theirs.
+    # It stands for 2^n_bits: in a ring of twice the bits it counts modulo 2^n_bits
     if talk.name == first:
         both = yield from multiply_by_their_bits(talk, links, second, 1, top)
     else:
         both = yield from multiply_by_my_bits(
             talk, links, [first], top.astype(bool), np.zeros_like(top)
         )
-    wrapped = (top - both[0]).reshape(shares.shape)
+    wrapped = (top - both[0]).reshape(shares.shape).astype(dtype)
     return shares.astype(dtype) - (wrapped << dtype.type(n_bits))

@@ -250,11 +250,12 @@ def find_structure(search: Any, margins: Any = None) -> Generator[Any, Any, dict
             search.share_scores(nodes, counts), "shares of scores of all families"
         )
         search.keep(counts, scores)
-    return (
-        yield from converse(
-            search.open_structure(), "the parents of every column, at the end"
-        )
+    parents = yield from converse(
+        search.open_structure(), "the parents of every column, at the end"
     )
+    if not search.are_parents(parents):
+        raise PartyRefusal("inconsistent")
+    return parents
 
 
 def make_plan(

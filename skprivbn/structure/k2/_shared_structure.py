@@ -84,6 +84,14 @@ class SharedStructure(SharedK2):
             node.counts = self._known.get(tuple(node.family))
         return self.parents()
 
+    def are_parents(self, parents):
+        """Tell whether the walk could have ended with these parents.
+
+        A party that flips what it opens is caught where a column has too many, of
+        which there are no counts, and whose table may not fit into memory.
+        """
+        return all(len(found) <= self.plan.max_parents for found in parents.values())
+
 
 def _list_steps(lists):
     """List what a step can add, (child, parent), and all steps, those of a size a row.

@@ -387,4 +387,4 @@ def test_growth_is_linear_in_the_records():
     steps = [b - a for a, b in pairwise(totals)]
     # 4 bytes of a transfer and 1 of a number; for four groups of records more, their
     # corrections and once a byte of choices for each tree of keys
-    assert steps == [512 * 5 + 4 * 2 + 32, 512 * 5 + 4 * 2]
+    assert steps == [512 * 5 + 4 + 32, 512 * 5 + 4]

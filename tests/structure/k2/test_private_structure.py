@@ -5,7 +5,9 @@ import pytest
 
 from skprivbn.crypto.shares import _gmw as gmw
 from skprivbn.datasets import make_discrete_bayesian_network
+from skprivbn.exceptions import PartyError
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from skprivbn.structure.k2 import _shared_structure
 from skprivbn.structure.k2._program import find_structure
 from tests.structure.k2.test_private import THREE, TWO, sample_asia, sizes
 from tests.structure.k2.test_private_views import (
@@ -167,3 +169,39 @@ def test_the_structure_is_all_that_is_opened(monkeypatch):
     for bits in zip(*(run[:-1] for run in runs), strict=True):
         # all others are sums with random bits: none is the same in 40 runs
         assert (np.ptp(np.stack([b.ravel() for b in bits]), axis=0) == 1).all()
+
+
+def fit_with_a_liar(monkeypatch, flipped):
+    """Fit five columns of noise while the lab flips bits of the last opening."""
+    open_circuit = _shared_structure.open_circuit
+
+    def lie(talk, links, group, circuit):
+        def other(engine):
+            bits = (yield from circuit(engine)).copy()
+            if talk.name == "lab":
+                bits[flipped] ^= 1
+            return bits
+
+        return (yield from open_circuit(talk, links, group, other))
+
+    monkeypatch.setattr(_shared_structure, "open_circuit", lie)
+    X = np.random.default_rng(0).integers(0, 2, (200, 5))
+    parties = {"clinic": [0, 2, 4], "lab": [1, 3]}
+    options = {"max_parents": 2, "ordering": range(5), "fit_parameters": False}
+    return fit(X, parties, **options).adjacency_matrix_
+
+
+def test_attack_more_parents_than_the_search_allows_end_the_fit(monkeypatch):
+    with monkeypatch.context() as honest:
+        assert fit_with_a_liar(honest, []).sum() == 0
+    # edges in order: (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2), ...
+    with monkeypatch.context() as at_the_limit:
+        found = fit_with_a_liar(at_the_limit, [3, 4])
+    assert found.sum() == found[:, 3].sum() == 2
+    with monkeypatch.context() as liar, pytest.raises(PartyError) as caught:
+        fit_with_a_liar(liar, [3, 4, 5])
+    assert caught.value.code == "inconsistent"
+    # the twin
+    kind = _shared_structure.SharedStructure
+    monkeypatch.setattr(kind, "are_parents", lambda *_: True)
+    assert fit_with_a_liar(monkeypatch, [3, 4, 5])[:, 3].sum() == 3
