@@ -202,7 +202,7 @@ SECTIONS = {
     ),
     "source_files": Section(
         "Files of a million rows and ten columns, as sites read them",
-        "Processor seconds on a loaded machine, one run, and peaks of resident memory.",
+        "Processor seconds on an idle machine, one run, and peaks of resident memory.",
     ),
     "flare": Section(
         "NVIDIA FLARE against one process",
