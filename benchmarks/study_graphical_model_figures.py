@@ -13,7 +13,7 @@ Dirichlet(1) edge potentials.
 - Figure 1c: divergence against the ridge penalty, with exact and with noisy tables.
 - Figure 2: divergence against the number of records, medians of 25 trials: five
   releases of each of five populations. "naive" has a penalty of 1e-9 and "naive, best
-  penalty" the best of four, chosen knowing the truth; "psgd", with delta = 1 / N, is
+  penalty" the best of eight, chosen knowing the truth; "psgd", with delta = 1 / N, is
   tuned by a grid of learning rates and numbers of steps on the first population,
   knowing the truth, and has one descent for each population. ``--graphs`` and
   ``--records`` make parts of it.
@@ -148,7 +148,7 @@ def divergences(graph, records, n_populations=5, n_releases=5):
 def release(instance, epsilon):
     """Divergences of the models learnt from one release."""
     tables = instance.release(epsilon)
-    path = penalty_path(instance, projected_marginals(tables), PENALTIES[1::2], 200)
+    path = penalty_path(instance, projected_marginals(tables), PENALTIES, 200)
     return {
         "naive": path[-1],
         "naive, best penalty": min(path),
