@@ -30,10 +30,8 @@ from skprivbn.utils._sklearn import (
     StrOptions,
     check_parameters,
 )
-from skprivbn.utils._validation import is_missing, read_labels
+from skprivbn.utils._validation import MANY_NUMBERS, is_missing, read_labels
 
-#: a column with more different floats is no column of labels
-MANY_NUMBERS = 30
 #: label of rare ones together, as scikit-learn's encoders call it
 INFREQUENT = "infrequent_sklearn"
 

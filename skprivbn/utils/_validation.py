@@ -19,6 +19,8 @@ from sklearn.utils.validation import check_array, validate_data
 from skprivbn.utils._sklearn import _check_feature_names_in
 
 MISSING = -1
+#: a column with more distinct numbers is hardly one of labels
+MANY_NUMBERS = 30
 
 
 def keep_types(X: Any) -> Any:

@@ -16,8 +16,9 @@ from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure._edge_rules import EDGE_PARAMS, position, settings_in
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
-from skprivbn.utils._validation import to_numbers
+from skprivbn.utils._validation import MANY_NUMBERS, to_numbers
 
 #: what `states` says of a column of numbers
 NUMBERS = "continuous"
@@ -104,7 +105,7 @@ def split_states(states, names):
 
 def declared_states(states, partition, names, continuous):
     """Return the labels that are known before the data, of every column."""
-    if continuous:
+    if isinstance(states, Mapping):
         # parties that differ about a column matter only where nothing is given
         is_given = len(states) + len(continuous) == len(names)
         categories = {} if is_given else partition.categories
@@ -155,3 +156,24 @@ def check_numbers(name, column):
             f"column {name!r} is said to be continuous and holds what is no finite "
             "number"
         )
+
+
+def warn_of_numbers(names, declared, found):
+    """Warn of columns whose undeclared labels look like measurements or like typos."""
+    for name, given, labels in zip(names, declared, found):
+        if given is not None:
+            continue
+        is_text = [isinstance(label, str) for label in labels]
+        if any(is_text) and not all(is_text):
+            warn_user(
+                f"column {name!r} mixes numbers and text, such as "
+                f"{labels[is_text.index(False)]!r} and {labels[is_text.index(True)]!r}:"
+                " each is a category of its own; clean the column, or give its labels "
+                "in states="
+            )
+        elif len(labels) > MANY_NUMBERS and not any(is_text):
+            warn_user(
+                f"column {name!r} holds numbers, and each of its {len(labels)} values "
+                f"is taken as a category: give states={{{name!r}: {NUMBERS!r}}}, or "
+                "cut it into bins first with FederatedKBinsDiscretizer"
+            )

@@ -39,6 +39,7 @@ from skprivbn.structure.rows._checks import (
     known_parents,
     read_settings,
     split_states,
+    warn_of_numbers,
 )
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
@@ -144,9 +145,10 @@ class FederatedBayesianNetwork(
 
     states : mapping or list, default=None
         Public states of every column: labels, their number k for 0, ..., k - 1, or
-        "continuous". None takes the categories of a dataframe, and lets each party tell
-        the labels of other columns. Cross-validation needs them: a label that is
-        missing in one part of the rows would be unknown to the network learnt there.
+        "continuous". Columns that it leaves out have the categories of a dataframe;
+        the labels of others are told by each party. Cross-validation needs all: a label
+        that is missing in one part of the rows would be unknown to the network learnt
+        there.
 
         Continuous columns hold numbers. Their nodes are linear in their continuous
         parents, with coefficients and variance for every configuration of their
@@ -383,6 +385,7 @@ class FederatedBayesianNetwork(
             found = federation.run(progress=tell)
         self.ledger_ = federation.ledger
         if "problem" not in found:
+            warn_of_numbers(terms.names, terms.states, found["states"])
             list_tables(self.ledger_, terms, found["tables"], found["moments"])
         if terms.n_bootstrap:
             self.ledger_.note(

@@ -1,5 +1,7 @@
 """Networks from rows of parties: those of pooled rows, and pgmpy's scores."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -190,6 +192,27 @@ def test_wrong_values_are_said_with_their_column():
         FederatedBayesianNetwork().fit([[0, 0.5], [1, 1.5]])
     with pytest.raises(ValueError, match="NaN in column 'x0'"):
         FederatedBayesianNetwork().fit([[np.nan, 0.0], [1, 1.0]])
+
+
+@pytest.mark.parametrize("n_values", [30, 31])
+def test_many_undeclared_numbers_are_warned_of(n_values):
+    X = pd.DataFrame({"age": np.arange(620) % n_values, "sick": np.arange(620) % 2})
+    party = np.arange(620) // 200
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        FederatedBayesianNetwork().fit(X, party=party)
+        FederatedBayesianNetwork(states={"age": n_values}).fit(X, party=party)
+    said = [str(w.message) for w in caught if "taken as a category" in str(w.message)]
+    assert len(said) == (n_values > 30)
+    assert all("states={'age': 'continuous'}" in text for text in said)
+
+
+def test_text_among_numbers_is_warned_of():
+    column = np.array([1, 2, 3] * 100, dtype=object)
+    column[200:] = "1"
+    X = pd.DataFrame({"grade": column, "sick": np.arange(300) % 2})
+    with pytest.warns(UserWarning, match="'grade' mixes numbers and text, such as 1 "):
+        FederatedBayesianNetwork().fit(X, party=np.arange(300) // 100)
 
 
 @pytest.mark.filterwarnings("default")
