@@ -131,8 +131,8 @@ class PartyError(RuntimeError):
         "records: the part of some party is wrong, and nobody can tell whose",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (budget, max_exact_numbers, "
-        "max_exact_fits, room for results) is used up, or less than this takes: ask "
-        "for fewer numbers, or with a smaller epsilon=",
+        "max_exact_fits, max_refusals, room for results) is used up, or less than this "
+        "takes: ask for fewer numbers, or with a smaller epsilon=",
     }
     #: the same where the columns are known, which are then named first
     REASONS_OF_COLUMNS = {

@@ -97,18 +97,19 @@ class Fit(NamedTuple):
 @program(EMTerms)
 def em(me: Me) -> Generator[Any, Any, dict]:
     """Fit a mixture from every start; return the best one, or why there is none."""
-    fits = []
+    # no number: a fit that ends without a mixture tells none
+    fits, least = [], str(me.min_rows)
     try:
         survey = yield from take_survey(me)
         for seed in me.terms.seeds:
             mixture = yield from start(me, survey, seed)
             fits.append((yield from iterate(me, survey, mixture)))
     except TooFewRows:
-        return {"ends": SMALL, "min_rows": me.min_rows}
+        return {"ends": SMALL, "min_rows": least}
     except IllDefinedCovarianceError:
-        return {"ends": ILL_DEFINED, "min_rows": me.min_rows}
+        return {"ends": ILL_DEFINED, "min_rows": least}
     except NoMixtureError as error:
-        return {"ends": str(error), "min_rows": me.min_rows}
+        return {"ends": str(error), "min_rows": least}
     best = max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
     return {
         "weights": best.mixture.weights,

@@ -7,6 +7,10 @@ that is refused or fails costs nothing. What was charged is not given back. A
 coordinator that lies can waste a budget so, and never have an answer that was not paid
 for.
 
+A refusal is an answer of one bit, which neither noise nor the gate is in front of. So a
+session counts as refused from the moment at which data are read until its answer
+leaves, and a version of the data has only so many.
+
 An account has the name of its dataset: a file may be renamed, a host be written
 otherwise, a password be changed, and the people stay the same. Contents are remembered,
 so that a copy, or the same data under another name, is no new account.
@@ -22,10 +26,6 @@ from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import SiteState
 from skprivbn.privacy import PrivacyAccountant, Spend
 from skprivbn.privacy._composition import total_cost
-
-#: noisy fits on one version of the data that may end in a refusal. What is refused
-#: tells one bit without noise, at an epsilon as small as the coordinator likes
-MAX_REFUSALS = 20
 
 
 class Account:
@@ -78,8 +78,12 @@ class Account:
         self._look()
         if self._version != reserved:
             raise PartyRefusal("busy", "the data have become another version")
-        if self._noise is not None:
-            self._hold()
+        with self._state.transaction():
+            self._check_refusals()
+            what = self._question.agreement.protocol
+            self._state.add_refusal(*self._mine, self._version, what)
+            if self._noise is not None:
+                self._hold()
 
     def announce(self, n_numbers, most=math.inf):
         """Set exact numbers aside that a program is about to hide or return.
@@ -111,18 +115,17 @@ class Account:
 
     def open(self):
         """Charge what was announced, which leaves the site next."""
-        if self._n_announced:
-            self._charge(self._n_announced)
-            self._n_announced = 0
+        with self._state.transaction():
+            if self._n_announced:
+                self._charge(self._n_announced)
+            if self._n_announced or self._noise is not None:
+                # what tells no number, but why there is none, stays a refusal
+                self._state.remove_refusal(*self._mine)
+        self._n_announced = 0
 
     def release(self):
         """Give back what was set aside and not charged."""
         self._state.release(*self._mine)
-
-    def count_refusal(self):
-        """Write down that a noisy fit, which was charged, ended in a refusal."""
-        what = self._question.agreement.protocol
-        self._state.add_refusal(*self._mine, self._dataset.version, what)
 
     def hold_roster(self, roster):
         """Remember who asks and with which weights; refuse any others.
@@ -173,15 +176,21 @@ class Account:
         if None not in (weights, noted) and weights != noted:
             raise PartyRefusal("other-weights", f"{of_version} with {noted!r} first")
 
+    def _check_refusals(self):
+        """Refuse if too many questions on the same version had no answer."""
+        refusals = self._state.charges(self._name, "refused", self._mine[1])
+        n_refusals = sum(c["version"] == self._version for c in refusals)
+        if n_refusals >= self._dataset.max_refusals:
+            raise BudgetExceededError("no refusal is left")
+
     def _check_cost(self):
+        self._check_refusals()
         if self._noise is None:
             if len(self._exact_charges()) >= self._dataset.max_exact_fits:
                 raise BudgetExceededError("no exact fit is left")
             return
         name, dataset = self._name, self._dataset
-        refusals = self._state.charges(name, "refused")
-        n_refusals = sum(c["version"] == dataset.version for c in refusals)
-        if dataset.budget is None or n_refusals >= MAX_REFUSALS:
+        if dataset.budget is None:
             raise PartyRefusal("budget-exceeded")
         first = self._state.budget(name, *dataset.budget)
         if first != dataset.budget:
@@ -309,8 +318,11 @@ def describe_spent(state, dataset):
     used = f"{told.get(dataset.version, (0, 0))[0]} of {dataset.exact_words} used"
     if dataset.max_exact_fits >= ANY_NUMBER:
         used = f"at most {dataset.exact_words}"
+    refused = [c["version"] for c in state.charges(dataset.account, "refused")]
+    n_refused = refused.count(dataset.version)
     return (
-        f"version {dataset.version}: {used}, {spent}; exact numbers told: "
+        f"version {dataset.version}: {used}, {spent}, {n_refused} of "
+        f"{dataset.max_refusals} refusals; exact numbers told: "
         f"{', '.join(numbers) or 'none'}"
     )
 

@@ -113,6 +113,7 @@ DATASET_RULES = {
         lambda value: value is None or (type(value) is int and value >= MIN_DIGITS),
         f"an integer >= {MIN_DIGITS}, of significant digits",
     ),
+    "max_refusals": at_least(1, 20),
     "max_rounds": at_least(1, 2000),
     "version": (
         "1",

@@ -122,6 +122,9 @@ class Dataset:
         given.
     round_results : int or None
         Significant digits of exact numbers that a researcher gets; None is all.
+    max_refusals : int
+        How many questions on one version of the data may end without an answer after
+        data were read: refused, failed or cut off.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -148,6 +151,7 @@ class Dataset:
     max_exact_fits: int
     max_exact_numbers: float
     round_results: int | None
+    max_refusals: int
     max_rounds: int
     budget: tuple | None
     individual: str | None
@@ -183,6 +187,7 @@ class Dataset:
             "max_exact_fits": self.max_exact_fits,
             "max_exact_numbers": self.max_exact_numbers,
             "round_results": self.round_results,
+            "max_refusals": self.max_refusals,
             "max_rounds": self.max_rounds,
             "budget": epsilon,
             "individual": self.individual,

@@ -85,7 +85,7 @@ class SiteHost(Runner):
         self._used = set()
         self.researcher = None
         self._question = self._account = None
-        self._is_charged = self._is_signed = False
+        self._is_signed = False
         self.asked, self.details = "", {}
 
     def pin(self, identities):
@@ -110,15 +110,13 @@ class SiteHost(Runner):
             self._is_signed = False
 
     def handle(self, message):
-        """Answer one request; a noisy fit that ends in a refusal is written down."""
+        """Answer one request; a refusal is written down."""
         self.failure = None
         with limited_memory():
             reply = super().handle(message)
         if self.failure is not None:
             columns = self._name_columns(getattr(self.failure, "columns", ()))
             self._errors.write(self.asked, self.failure, columns)
-            if self._is_charged and self._question.noise is not None:
-                self._tell_log(self._account.count_refusal)
             asked, self._question = self._question, None
             code, known = decode(reply)["code"], {"asked": self.asked, **self.details}
             self._tell_log(self._log.refuse, code, asked, known)
@@ -141,7 +139,6 @@ class SiteHost(Runner):
         account, self._account = self._account, None
         if account is not None:
             self._tell_log(account.release)
-        self._is_charged = False
 
     def _answer(self, request):
         # for logs, whose lines are the site's own
@@ -245,7 +242,6 @@ class SiteHost(Runner):
         if self._account is not None:
             with recording():
                 self._account.begin()
-            self._is_charged = question.noise is not None
             self._used.add(question.agreement.session)
         try:
             block = read_block(

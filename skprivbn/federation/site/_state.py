@@ -306,7 +306,7 @@ class SiteState:
         """Set exact numbers aside; return whether the session has a reservation."""
         return self._change(
             "UPDATE charges SET announced = :n, at = :at "
-            "WHERE account = :account AND session = :session",
+            "WHERE account = :account AND session = :session AND kind <> 'refused'",
             n=n_numbers,
             at=_time(),
             account=account,
@@ -320,7 +320,7 @@ class SiteState:
             return self._change(
                 "UPDATE charges SET is_charged = 1, numbers = numbers + :n, "
                 "at = :at, announced = 0 "
-                "WHERE account = :account AND session = :session",
+                "WHERE account = :account AND session = :session AND kind <> 'refused'",
                 account=account,
                 session=session,
                 n=n_numbers,
@@ -343,10 +343,19 @@ class SiteState:
             )
 
     def add_refusal(self, account, session, version, what):
-        """Write down that a session, which was charged, ended in a refusal."""
+        """Write down that a session has no answer, as long as it has none."""
         known = {"account": account, "session": session, "version": version}
         known |= {"kind": "refused", "is_charged": 1, "what": what, "at": _time()}
         self._insert("charges", **known)
+
+    def remove_refusal(self, account, session):
+        """Write down that the answer of a session leaves."""
+        self._change(
+            "DELETE FROM charges WHERE account = :account AND session = :session "
+            "AND kind = 'refused'",
+            account=account,
+            session=session,
+        )
 
     def told(self, account):
         """Return the exact fits and the exact numbers told, of each version."""

@@ -24,6 +24,7 @@ peers = ["north", "south", "west"]
 [datasets.icu]
 path = "icu.csv"
 max_exact_numbers = 1000
+max_refusals = 10000
 estimators = ["FederatedStandardScaler"]
 columns = {age = "float", sick = "int"}
 """

@@ -127,11 +127,10 @@ def test_results_that_stay_answer_no_question(tmp_path):
     assert made(min_rows=1) == 2
 
 
-def test_refusals_of_noisy_fits_are_limited(tmp_path, monkeypatch):
+def test_refusals_of_noisy_fits_are_limited(tmp_path):
     # at whatever epsilon: each says something about the data without noise
-    monkeypatch.setattr("skprivbn.federation.site._account.MAX_REFUSALS", 2)
     write_tables(tmp_path, *make_rows())
-    texts = site_files(budget="budget = {epsilon = 1.0}")
+    texts = site_files(budget="budget = {epsilon = 1.0}\nmax_refusals = 2")
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["ward"])
     path, codes = tmp_path / "north" / "stays.csv", []
     whole = path.read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import runner
-from skprivbn.federation.site._account import Account
+from skprivbn.federation.site._account import Account, describe_spent
 from skprivbn.federation.site._state import SiteState
 from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
@@ -179,6 +179,65 @@ def test_attack_quantiles_until_rows_are_known(tmp_path, monkeypatch):
     monkeypatch.setattr(Account, "announce", lambda self, n, most: announce(self, n))
     for k in range(answered, 44):
         describe(k)
+
+
+def bisect_by_refusals(sites, name, low, high):
+    """Find the 20th largest value: beyond it, a component has too few patients."""
+    while high - low > 0.5:
+        middle = (low + high) / 2
+        mixture = PPEMGaussianMixture(
+            2,
+            max_iter=1,
+            means_init=[[middle - 1], [middle + 1]],
+            weights_init=[0.5, 0.5],
+            precisions_init=[[[1e4]]] * 2,
+        )
+        try:
+            quietly(mixture.fit, sites.rows([name]))
+            low = middle
+        except ValueError:
+            high = middle
+    return (low + high) / 2
+
+
+RANGES = {"age": (18, 99), "sbp": (30, 210), "hr": (20, 150)}
+
+
+def test_attack_values_bisected_by_refusals(tmp_path):
+    """Refusals cost no numbers, and so are counted themselves."""
+    sites = open_study(tmp_path, n_rows=100, rules=RECOMMENDED + "\nmax_refusals = 6")
+    with pytest.raises(PartyError) as caught:
+        for name, ends in RANGES.items():
+            bisect_by_refusals(sites, name, *ends)
+    assert caught.value.code == "budget-exceeded"
+    assert "max_refusals" in str(caught.value)
+    dataset = sites._relay.session.sites["north"]._site_file.datasets["icu"]
+    assert "6 of 6 refusals" in describe_spent(SiteState(dataset.state), dataset)
+
+
+def test_without_a_limit_of_refusals_all_values_are_found(tmp_path):
+    rules = RECOMMENDED + "\nmax_refusals = 1000"
+    sites = open_study(tmp_path, n_rows=100, rules=rules)
+    tables = [make_patients(100, [0, place]) for place in range(len(NAMES))]
+    for name, ends in RANGES.items():
+        values = np.sort(np.concatenate([t[name] for t in tables]).astype(float))
+        found = bisect_by_refusals(sites, name, *ends)
+        assert abs(found - values[-20]) <= 1
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_as_many_refusals_as_the_site_file_says(tmp_path, most):
+    rules = RECOMMENDED + f"\nmax_refusals = {most}"
+    sites, codes = open_study(tmp_path, n_rows=100, seed=3, rules=rules), []
+    for columns in [["age"], ["dialysis"]] * 2 + [["age"]]:
+        try:
+            FederatedStandardScaler().fit(sites.rows(columns))
+            codes.append("")
+        except PartyError as error:
+            codes.append(error.code)
+    few, used_up = "too-few-rows", "budget-exceeded"
+    answers = {1: ["", few, *[used_up] * 3], 2: ["", few, "", few, used_up]}
+    assert codes == answers[most]
 
 
 @pytest.mark.parametrize("strategy", ["mean", "median"])
