@@ -22,8 +22,10 @@ from skprivbn.federation import (
     RowWeights,
     Sum,
     Terms,
+    TooFewRows,
     program,
 )
+from skprivbn.federation.gate import check_cells
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure._acyclicity import acyclic_weights
@@ -80,7 +82,7 @@ class VotingTerms(Terms):
 def voting(me: Me) -> Generator[Any, Any, dict]:
     """Vote for the edges of the own graph; then add the moments of all rows."""
     learner, X = _own_learner(me.terms), np.asarray(me.numbers())
-    own = _own_votes(learner, X)
+    own = _own_votes(learner, X, me.min_cell_count)
     if me.terms.strategy == "best":
         return (yield from _best(me, own, X))
     votes = yield Sum(own, "edges that parties found", ALL_ROWS)
@@ -121,9 +123,20 @@ def _own_learner(terms):
     return learner(**terms.options)
 
 
-def _own_votes(learner, X):
-    """Return one vote per edge of the own graph; none if the rows do not suffice."""
+def _own_votes(learner, X, min_cell_count):
+    """Return one vote per edge of the own graph; none if the rows do not suffice.
+
+    A vote is about the rows of one party, whatever the others have. A researcher who
+    moves a threshold reads what it depends on: so there is none where the moments of
+    these rows could not be told alone.
+    """
     votes = np.zeros((X.shape[1], X.shape[1]), dtype=np.int64)
+    if not len(X):
+        return votes
+    try:
+        check_cells(X, min_cell_count)
+    except TooFewRows:
+        return votes
     if len(X) > 1 and vary(X.mean(axis=0), X.var(axis=0)).all():
         with catch_warnings():
             # few rows of one party make every learner warn

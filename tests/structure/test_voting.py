@@ -42,3 +42,44 @@ def test_best_at_sites_is_that_of_the_same_rows_here(tmp_path):
     here = learner.fit(X, party=np.repeat(names, 200)).adjacency_matrix_
     assert here.any()
     np.testing.assert_array_equal(found, here)
+
+
+def bisect_vote(rows, low, high):
+    """Read the weight that one site gives to an edge: above it, the vote is lost."""
+    while high - low > 0.01:
+        middle = (low + high) / 2
+        learner = Notears(lambda1=0.0, threshold=middle)
+        votes = VotingStructureLearner(learner).fit(rows).votes_[0, 1]
+        low, high = (middle, high) if votes > 0 else (low, middle)
+    return low
+
+
+def open_hospitals(folder, n_north=1):
+    """Return sites with many sick patients, of whom few are in the north."""
+    rng = np.random.default_rng(0)
+    tables = {}
+    for name, n_sick in zip(("north", "south", "west"), (n_north, 30, 30)):
+        sick = np.arange(60) < n_sick
+        tables[name] = np.column_stack([sick, rng.normal(50, 2, 60).round(2)])
+    tables["north"][:n_north, 1] = 71.9
+    known = {name: table.tolist() for name, table in tables.items()}
+    kinds = {"sick": '"float"', "lactate": '"float"'}
+    rules = "max_exact_numbers = 100"
+    sites = open_sites(folder, known, kinds, ["VotingStructureLearner"], rules)
+    return sites.rows(), tables["north"]
+
+
+@pytest.mark.filterwarnings("ignore:noise variances differ")
+@pytest.mark.parametrize(("n_north", "votes"), [(1, False), (4, False), (5, True)])
+def test_attack_a_vote_that_is_about_few_patients_of_a_site(tmp_path, n_north, votes):
+    rows, _ = open_hospitals(tmp_path, n_north)
+    learner = Notears(lambda1=0.0, threshold=1.5)
+    assert VotingStructureLearner(learner).fit(rows).votes_.any() == votes
+
+
+@pytest.mark.filterwarnings("ignore:noise variances differ")
+def test_without_a_look_at_own_cells_the_patient_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("skprivbn.structure._voting.check_cells", lambda *_: None)
+    rows, north = open_hospitals(tmp_path)
+    found = bisect_vote(rows, 1.5, 50.0) + north[1:, 1].mean()
+    assert found == pytest.approx(71.9, abs=0.1)
