@@ -153,6 +153,10 @@ SECTIONS = {
         "Intervals of private weights: `FederatedGaussianBayesianNetwork.conf_int`",
         "Share of 95 % intervals that cover the truth, where the graph is right.",
     ),
+    "private_intervals_mixed": Section(
+        "Private linear mixed models: `PrivateGLMMRegressor(epsilon=...)`",
+        "Share of 95 % intervals that cover the truth, root mean square errors.",
+    ),
     "private_intervals_tables": Section(
         "Intervals of private marginals: `DPCGMLearner.conf_int`",
         "Share of 95 % intervals that cover the truth.",

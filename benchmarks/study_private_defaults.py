@@ -2,9 +2,10 @@
 
 ``python benchmarks/study_private_defaults.py tables`` trains classifiers on synthetic
 rows, ours and those of OpenDP's MST at the same delta, in minutes. It needs ``pip
-install "opendp[mbi]" statsmodels``, best in an environment of its own. MST chooses and measures by
-itself and estimates by our inference (``_quick_aim.py``), which is faster and no less
-exact. Each seed splits the rows anew: one half to learn from, the other to test on.
+install "opendp[mbi]" statsmodels``, best in an environment of its own. MST chooses and
+measures by itself and estimates by our inference (``_quick_aim.py``), which is faster
+and no less exact. Each seed splits the rows anew: one half to learn from, the other to
+test on.
 
 ``python benchmarks/study_private_defaults.py numbers`` fits mixtures, Gaussian
 networks, scalers and PCA. ``DIFFPRIVLIB=<the Python of an environment that has it>``

@@ -1,10 +1,11 @@
 """Do 95 % intervals of private fits cover the truth in 95 % of the studies?
 
 Run with ``python benchmarks/study_private_intervals.py moments`` (half a minute of one
-core), ``weights`` and ``tables`` (minutes).
+core), ``weights``, ``tables`` and ``mixed`` (minutes).
 Every study draws new rows and new noise; the share of intervals that cover the known
 truth is kept, for moments, for weights of a Gaussian network of the right graph, and
-for marginals of a chain, on a clique and across two.
+for marginals of a chain, on a clique and across two. Of linear mixed models, errors of
+estimates are kept, too, beside those of fits without noise.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import numpy as np
 from _record import record
 
 from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedGaussianBayesianNetwork
@@ -66,9 +68,30 @@ def tables(rng, epsilon):
         yield name, covers(learner.conf_int(scope, **options), truth[scope])
 
 
+def mixed(rng, epsilon):
+    """Fixed effects of 10,000 rows of 20 clusters; errors of all parameters."""
+    X, cluster = rng.normal(size=(10_000, 3)), rng.integers(20, size=10_000)
+    truth, scale = np.array([1.0, 0.5, -0.3, 0.2]), 0.5
+    y = truth[0] + X @ truth[1:] + rng.normal(size=10_000)
+    y += scale * rng.normal(size=20)[cluster]
+    bounds = [(-4.0, 4.0)] * 3 + [(-5.0, 7.0)]
+    noise = {"epsilon": epsilon, "delta": 1e-6, "bounds": bounds}
+    learner = PrivateGLMMRegressor(clusters=range(20), accountant=ACCOUNTANT, **noise)
+    learner.fit(X, y, cluster=cluster)
+    intervals = np.array(list(learner.summary().conf_int().values()))
+    yield "intercept", covers(intervals, truth)[0]
+    yield "coefficients", covers(intervals, truth)[1:]
+    exact = PrivateGLMMRegressor().fit(X, y, cluster=cluster)
+    for name, model in (("", learner), (" without noise", exact)):
+        error = np.mean((model.coef_ - truth[1:]) ** 2)
+        yield f"squared error of coefficients{name}", error
+        error = (model.random_effect_scale_ - scale) ** 2
+        yield f"squared error of the scale of effects{name}", error
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", choices=["moments", "weights", "tables"])
+    parser.add_argument("study", choices=["moments", "weights", "tables", "mixed"])
     parser.add_argument("--studies", type=int, default=300)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -80,7 +103,11 @@ def main():
                 hits.setdefault(name, []).append(np.mean(inside))
         for name, shares in hits.items():
             row = {"what": name, "epsilon": epsilon, "studies": len(shares)}
-            rows.append(row | {"coverage": np.mean(shares)})
+            kind, value = "coverage", np.mean(shares)
+            if name.startswith("squared "):
+                row["what"], kind = name.removeprefix("squared "), "error"
+                value = value**0.5
+            rows.append(row | {kind: value})
             print(rows[-1], flush=True)
     record(f"private_intervals_{arguments.study}", rows, level=0.95)
 

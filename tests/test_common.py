@@ -173,15 +173,22 @@ def test_a_fit_says_who_learnt_what(estimator):
     assert fitted.ledger_.who_learns_what().rows
 
 
+def private_options(estimator, party):
+    """Return parameters of a private fit, and what goes beside the rows."""
+    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0), "max_iter": 2}
+    options["clusters"] = sorted(set(party))
+    known = options.keys() & estimator.get_params(deep=False).keys()
+    beside = {"party": party} | ({"cluster": party} if "clusters" in known else {})
+    return {name: options[name] for name in known}, beside
+
+
 @each([e for e in HORIZONTAL if "epsilon" in e.get_params(deep=False)])
 def test_a_private_fit_says_what_it_spent(estimator):
     X, y, party = fit_arguments(estimator)
     accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
-    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0), "max_iter": 2}
-    private = ready(estimator)
-    known = options.keys() & private.get_params(deep=False).keys()
-    private.set_params(accountant=accountant, **{name: options[name] for name in known})
-    private.fit(X, y, party=party)
+    options, beside = private_options(estimator, party)
+    private = ready(estimator).set_params(accountant=accountant, **options)
+    private.fit(X, y, **beside)
     assert 0 < private.privacy_spent_.epsilon <= 1.0
     # an accountant may know a tighter bound of what was charged
     assert 0 < accountant.spent().epsilon <= 1.000001 * private.privacy_spent_.epsilon
@@ -237,13 +244,11 @@ def test_predict_after_fit_predict(estimator):
 def test_noise_grows_with_mistrust(estimator):
     """With fewer trusted, every share must be larger: what colluders know is less."""
     X, y, party = fit_arguments(estimator)
-    options = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-5.0, 5.0), "max_iter": 2}
-    known = options.keys() & estimator.get_params(deep=False).keys()
-    options = {name: options[name] for name in known}
+    options, beside = private_options(estimator, party)
     said = []
     for min_honest in (1, 3):
         private = ready(estimator).set_params(min_honest=min_honest, **options)
-        notes = private.fit(X, y, party=party).ledger_.notes
+        notes = private.fit(X, y, **beside).ledger_.notes
         said += [note for note in notes if "colluding" in note]
     # one honest party is enough for epsilon 1, or all three are needed
     assert said[0].endswith(", 1, inf")
@@ -251,7 +256,7 @@ def test_noise_grows_with_mistrust(estimator):
     accountant = PrivacyAccountant(epsilon=1.0, delta=1e-6)
     private.set_params(min_honest=4, accountant=accountant)
     with pytest.raises(ValueError, match="min_honest must be between 1 and"):
-        private.fit(X, y, party=party)
+        private.fit(X, y, **beside)
     assert accountant.spent().epsilon == 0
 
 

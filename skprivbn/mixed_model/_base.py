@@ -20,6 +20,7 @@ from skprivbn.mixed_model._checks import (
     check_target,
     check_weights,
     cluster_keys,
+    declared_clusters,
     finite_per_row,
     name_columns,
     random_terms,
@@ -49,6 +50,7 @@ from skprivbn.utils._sklearn import (
     settings_of,
 )
 from skprivbn.utils._typing import PerRow, TableLike
+from skprivbn.utils._validation import keep_types
 
 #: settings of `effect_params`
 EFFECT_PARAMS = {
@@ -199,17 +201,11 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         **settings_of("effect_params", EFFECT_PARAMS),
     }
 
-    _absent: ClassVar = {
-        "epsilon": "mixed models are fitted exactly, from sums of each cluster in each "
-        "iteration, which the noise that hides a row would drown; to publish under "
-        "differential privacy, release tables by DPCGMLearner(epsilon=...) and fit "
-        "any model to samples of these"
-    }
-
     __metadata_request__fit = {
         "cluster": True,
         "offset": True,
         "sample_weight": True,
+        "individual": True,
     }
 
     _parameter_constraints = {
@@ -237,6 +233,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         party: PerRow = None,
         offset: PerRow = None,
         sample_weight: PerRow = None,
+        individual: PerRow = None,
     ) -> Self:
         """Estimate fixed effects and the variances of the random effects.
 
@@ -257,12 +254,17 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         sample_weight : array-like of shape (n_samples,), default=None
             How often each row counts (classes, counts), its precision (numbers) or
             its number of trials (proportions).
+        individual : array-like of shape (n_samples,), default=None
+            The person behind each row, whom `epsilon` is to protect: all rows of a
+            person count as one row together, and those of nobody known not at all. A
+            person's rows must be with one party. Without `epsilon` it changes nothing.
 
         Returns
         -------
         self : object
             Fitted estimator.
         """
+        has_noise = getattr(self, "epsilon", None) is not None
         if is_partition(X):
             clusters, names = name_columns(cluster), None
             if isinstance(cluster, list):
@@ -272,14 +274,19 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
             for name, values in {"y": y, "cluster": cluster, **beside}.items():
                 refuse_name(name, values)
             require_y(self, y)
-            y = column_or_1d(y, warn=True)
+            y = column_or_1d(keep_types(y) if has_noise else y, warn=True)
             sample_weight = check_weights(sample_weight, len(y))
             offset = finite_per_row("offset", offset, len(y))
-            y = check_target(y, self._target, sample_weight)
             clusters, names = split_clusters(cluster)
-            if cluster is not None:
+            # under noise, an error would tell that there is such a row
+            if not has_noise:
+                y = check_target(y, self._target, sample_weight)
+            if cluster is not None and not has_noise:
                 check_clusters(clusters, self.clusters)
+            elif list(clusters) == ["cluster"] and cluster is not None:
+                clusters = {"cluster": declared_clusters(cluster, self.clusters)}
         beside = {"y": y, **clusters, "offset": offset, "sample_weight": sample_weight}
+        beside["individual"] = individual if has_noise else None
         partition = self._check_rows(X, party, **beside)
         if "y" not in partition.aligned:
             raise PartitionError(

@@ -8,11 +8,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.mixed_model._clusters import merged_label
+from skprivbn.mixed_model._clusters import OTHER, merged_label
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition._base import check_labels
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import warn_leak, warn_user
+from skprivbn.utils._validation import keep_types, read_labels
 
 #: what the target of a family is
 TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
@@ -155,6 +156,28 @@ def check_clusters(aligned, known):
                 raise ValueError(
                     f"cluster has labels that clusters lacks: {unknown[:5]}"
                 )
+
+
+def declared_clusters(cluster, known):
+    """Return labels with one for all that are not `known`, missing ones among them.
+
+    Parameters
+    ----------
+    cluster : array-like of shape (n_samples,)
+    known : array-like or None
+        Public labels; None leaves all as they are, to be refused.
+
+    Returns
+    -------
+    cluster : array-like of shape (n_samples,)
+    """
+    if known is None:
+        return cluster
+    labels = np.asarray(known)
+    other = OTHER if labels.dtype.kind == "U" else labels.max(initial=0) + 1
+    column = np.ravel(cluster if hasattr(cluster, "shape") else keep_types(cluster))
+    codes = read_labels(column, labels.tolist(), "cluster", strict=False)
+    return np.append(labels, other)[codes]
 
 
 def random_terms(slopes, factors, columns, effects):

@@ -8,13 +8,21 @@ from scipy.special import xlogy
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import check_random_state
 
+from skprivbn.base import PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import METROPOLIS_PARAMS, BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import TARGETS
 from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.mixed_model._linear import linear_mixed_model
 from skprivbn.mixed_model._model import FittedGLMMMixin
-from skprivbn.partition import RemoteResults, is_partition
+from skprivbn.mixed_model._noisy_linear import (
+    NoisyMixedTerms,
+    keep_noisy,
+    noisy_linear_mixed_model,
+)
+from skprivbn.partition import RemoteResults, RemoteRows, is_partition
+from skprivbn.privacy import PrivacyAccountant
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.utils._sklearn import StrOptions, fill_params
 from skprivbn.utils._typing import PerRow, TableLike
 
@@ -119,6 +127,12 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     _renamed = {
         **BaseGLMM._renamed,
         **{name: f"metropolis_params={{{name!r}: ...}}" for name in METROPOLIS_PARAMS},
+    }
+    _absent = {
+        "epsilon": "a logistic model needs sums of each cluster in every iteration, "
+        "which the noise that hides a row in all of them would drown; "
+        "PrivateGLMMRegressor(epsilon=...) fits linear models, and DPCGMLearner("
+        "epsilon=...) releases tables, to samples of which any model can be fitted"
     }
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
@@ -284,13 +298,16 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
 
 
 @share_entries
-class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
+class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEstimator):
     """Linear, Poisson or binomial mixed model for rows that several parties hold.
 
     The predictor is ``intercept + X coef + offset + Z b``, where the effects ``b`` are
     common to all rows of a cluster and normally distributed over clusters. Linear
     models are fitted from one exchange of sums of products; others from sums of
     log-likelihoods, gradients and Hessians.
+
+    With `epsilon`, one noisy release of sums is all that becomes known: of linear
+    models with a random intercept of public clusters.
 
     Read more in the :ref:`User Guide <mixed_model>`.
 
@@ -311,6 +328,21 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
     <clusters ... backend>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
+    epsilon : float, default=None
+        Privacy budget of the sums, for ``family="gaussian"`` with `clusters` and
+        without slopes, offset and weights. Limits on clusters are not needed then.
+        None releases them exactly.
+    delta : float, default=0.0
+        With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
+    bounds : pair, list of pairs or dict, default=None
+        Public lower and upper bounds of the features and, last, of the target
+        (``"y"`` in a dict), to which rows are clipped; needed with `epsilon`.
+    accountant : PrivacyAccountant, default=None
+        Charged before any row is touched.
+    min_honest : int, default=None
+        With `epsilon`: how many parties are trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     Attributes
     ----------
@@ -319,11 +351,15 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
     intercept_ : float
         Predictor where all features are 0.
     coef_std_ : ndarray of shape (n_features,)
-        Standard errors.
+        Standard errors; with `epsilon` they count the noise, by a parametric bootstrap.
     intercept_std_ : float
         Standard error of the intercept.
     residual_scale_ : float
         Standard deviation of the rows about their predictors, in linear models.
+    privacy_spent_ : PrivacyCost
+        What the fit cost, with `epsilon` only.
+    noise_report_ : NoiseReport
+        What noise does to the result, with `epsilon` only.
     <covariance_ ... feature_names_in_>
 
     See Also
@@ -361,12 +397,15 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
     (3,)
     """
 
-    protocols = (*BaseGLMM.protocols, linear_mixed_model)
+    protocols = (*BaseGLMM.protocols, noisy_linear_mixed_model, linear_mixed_model)
+    #: what has bounds beside the features
+    _bounded_beside = ("y",)
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
         "family": [StrOptions(set(TARGETS))],
         "link": [StrOptions({"identity", "log", "logit", "probit", "cloglog"}), None],
         "reml": ["boolean"],
+        **PRIVACY_CONSTRAINTS,
     }
 
     def __init__(
@@ -387,6 +426,11 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
         release_effects: str = "all",
         backend: str | AdditiveBackend = "masking",
         verbose: int = 0,
+        epsilon: float | None = None,
+        delta: float = 0.0,
+        bounds: tuple | list | dict | None = None,
+        accountant: PrivacyAccountant | None = None,
+        min_honest: int | None = None,
     ) -> None:
         self.family = family
         self.link = link
@@ -403,6 +447,62 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM):
         self.release_effects = release_effects
         self.backend = backend
         self.verbose = verbose
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.accountant = accountant
+        self.min_honest = min_honest
+
+    def _learn(self, partition, factors, progress):
+        if self.epsilon is None:
+            charge(self, "estimates of a mixed model")
+            super()._learn(partition, factors, progress)
+            return
+        terms = NoisyMixedTerms(
+            clusters=self._public_clusters(partition, factors),
+            **noise_terms(self, partition),
+        )
+        run, what = noisy_linear_mixed_model, "products and sums of clusters"
+        found = self._run_charged(partition, run, terms, what)
+        keep_noisy(self, found, terms, factors[0])
+
+    def _public_clusters(self, partition, factors):
+        """Refuse what no noise is calibrated for; return labels that are public."""
+        if self.family != "gaussian":
+            raise ValueError(
+                f"epsilon is not available with family={self.family!r}: its search "
+                "needs sums of each cluster in every iteration, which the noise that "
+                "hides a row in all of them would drown. Use family='gaussian', or "
+                "release tables by DPCGMLearner(epsilon=...) and fit any model to "
+                "samples of these"
+            )
+        refused = {
+            "slopes": self.slopes is not None,
+            "effect_params": self.effect_params is not None,
+            "fit_intercept=False": not self.fit_intercept,
+            "release_effects='shared'": self.release_effects != "all",
+            "offset": "offset" in partition.aligned,
+            "sample_weight": "sample_weight" in partition.aligned,
+        }
+        for name, is_given in refused.items():
+            if is_given:
+                raise ValueError(
+                    f"{name} is not available with epsilon: its noise is made for one "
+                    "random intercept and rows that count alike; leave it out"
+                )
+        if len(factors) != 1:
+            raise ValueError(
+                "epsilon needs one column of cluster labels, fit(..., cluster=...): "
+                f"got {len(factors)}"
+            )
+        if self.clusters is not None:
+            return list(dict.fromkeys(np.asarray(self.clusters).tolist()))
+        if isinstance(partition, RemoteRows):
+            return list(partition.schema[partition.aligned["cluster"]])
+        raise ValueError(
+            "epsilon needs clusters=[...], all labels there may be: labels read off "
+            "the data would not be private"
+        )
 
     @property
     def _family(self) -> Family:

@@ -259,13 +259,14 @@ class GLMMSummary:
         return LedgerTable(["Fixed effects", *self._columns()], rows)
 
     def _lines(self):
-        yield f"{self.kind}, {self.n_rows} rows of {self.n_parties} parties"
+        yield f"{self.kind}, {self.n_rows:.0f} rows of {self.n_parties} parties"
         if self.classes is not None:
             yield "y: {1!r} against {0!r}".format(*self.classes)
-        yield (
-            f"log-likelihood {self.log_likelihood:.2f}, AIC {self.aic:.1f}, "
-            f"BIC {self.bic:.1f}"
-        )
+        if not np.isnan(self.log_likelihood):  # noise leaves none
+            yield (
+                f"log-likelihood {self.log_likelihood:.2f}, AIC {self.aic:.1f}, "
+                f"BIC {self.bic:.1f}"
+            )
         if self.components is not None:
             sizes = [f"{name} {n}" for name, n in self.n_clusters.items()]
             yield f"clusters: {', '.join(sizes)}"
@@ -363,6 +364,11 @@ def likelihood_ratio_test(smaller: Any, larger: Any) -> LikelihoodRatioTest:
         raise ValueError(
             "restricted likelihoods (reml=True) of models with different fixed "
             "effects cannot be compared: fit with reml=False"
+        )
+    if np.isnan(first.log_likelihood + second.log_likelihood):
+        raise ValueError(
+            "fits with epsilon know no log-likelihood of the rows: compare by the "
+            "standard errors of summary(), which count the noise"
         )
     n_restrictions = second.n_parameters - first.n_parameters
     if n_restrictions < 1:

@@ -78,8 +78,8 @@ def check_bounds(bounds, n_features, names=None):
 
 
 def bounds_of(estimator):
-    """Return the public bounds of an estimator's features, shape (2, n_features)."""
-    names = column_names(estimator)
+    """Return the public bounds of an estimator's features, and of what is beside."""
+    names = [*column_names(estimator), *getattr(estimator, "_bounded_beside", ())]
     return check_bounds(estimator.bounds, len(names), names)
 
 

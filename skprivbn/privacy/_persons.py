@@ -81,8 +81,8 @@ def shares_of_rows(n_rows):
     return np.where(n_rows > 0, PERSON_UNIT // np.maximum(n_rows, 1), 0)
 
 
-def sum_by_person(blocks, n_rows, vectors):
-    """Add integers of rows so that all rows of a person count as one row together.
+def shares_of_persons(blocks, n_rows, vectors):
+    """Yield what each row adds if all rows of a person count as one row together.
 
     Each row adds its part, cut towards zero: no person adds more than one row could,
     in any norm.
@@ -96,11 +96,12 @@ def sum_by_person(blocks, n_rows, vectors):
     vectors : callable
         From rows to an array of int of shape (n, n_values).
 
-    Returns
-    -------
-    total : ndarray of int of shape (n_values,)
+    Yields
+    ------
+    shares : ndarray of int of shape (n, n_values)
+        Of a few rows at a time.
     """
-    total, start = np.int64(0), 0
+    start = 0
     for block in blocks:
         # once without rows, too: who has none tells zeros, as many as everybody
         for begin in range(0, max(len(block), 1), _CHUNK):
@@ -109,8 +110,23 @@ def sum_by_person(blocks, n_rows, vectors):
             start += len(rows)
             values = vectors(rows)
             share = np.sign(values) * (np.abs(values) // np.maximum(parts, 1))
-            total = total + np.where(parts > 0, share, 0).sum(axis=0)
-    return total
+            yield np.where(parts > 0, share, 0)
+
+
+def sum_by_person(blocks, n_rows, vectors):
+    """Add integers of rows so that all rows of a person count as one row together.
+
+    Parameters
+    ----------
+    blocks, n_rows, vectors :
+        As of :func:`shares_of_persons`.
+
+    Returns
+    -------
+    total : ndarray of int of shape (n_values,)
+    """
+    shares = shares_of_persons(blocks, n_rows, vectors)
+    return sum((share.sum(axis=0) for share in shares), np.int64(0))
 
 
 def cut_weights(sample_weight, max_weight, strict=False):

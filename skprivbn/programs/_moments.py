@@ -116,22 +116,39 @@ class MomentsTerms(NoisyTerms):
     def mechanism(self, n_features: int) -> CountMechanism:
         """Return the noise that one curator would add, within the bounds."""
         check_bounds(self.bounds, n_features)
-        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[0]
+        return self._calibrated(n_features)[0]
 
     def unit(self, n_features: int) -> int:
         """Return the integer that stands for half the width between the bounds."""
-        return _calibrate(self.epsilon, self.delta, self.n_values(n_features))[1]
+        return self._calibrated(n_features)[1]
+
+    def _calibrated(self, n_features):
+        n_values = self.n_values(n_features)
+        return calibrate(self.epsilon, self.delta, n_values, n_values)
 
 
-def _calibrate(epsilon, delta, n_values):
-    """Return the noise of the sums, and the integer that stands for half a width."""
+def calibrate(
+    epsilon: float, delta: float, l1: int, squared_l2: int
+) -> tuple[CountMechanism, int]:
+    """Return the noise of sums, and the integer that stands for half a width.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+    l1, squared_l2 : int
+        Most that a row of values between -1 and 1 adds to all numbers together.
+
+    Returns
+    -------
+    mechanism : CountMechanism
+        For numbers in units of the square of the integer, rounding included.
+    unit : int
+    """
     unit = UNIT
     if delta == 0:
-        room = MAX_SCALES["laplace"] * epsilon / n_values
-        unit = max(min(UNIT, int(np.sqrt(room))), 1)
-    # A row adds n_values integers, each of unit**2 at most, rounding included.
+        unit = max(min(UNIT, int(np.sqrt(MAX_SCALES["laplace"] * epsilon / l1))), 1)
     mechanism = CountMechanism.for_budget(
-        epsilon, delta, unit**2 * n_values, unit**2 * np.sqrt(n_values)
+        epsilon, delta, unit**2 * l1, unit**2 * np.sqrt(squared_l2)
     )
     return mechanism, unit
 

@@ -246,10 +246,10 @@ def test_offsets_that_have_nothing_to_do_with_the_classes(rows):
         assert marginal(other, predictor, *seen) < here + 1e-4
 
 
-@pytest.mark.parametrize("model", [PrivateGLMMClassifier, PrivateGLMMRegressor])
-def test_that_there_is_no_noise_is_said_with_what_to_use(model):
-    with pytest.raises(TypeError, match=f"{model.__name__} has no .*DPCGMLearner"):
-        model(epsilon=1.0)
+def test_that_there_is_no_noise_is_said_with_what_to_use():
+    words = "PrivateGLMMClassifier has no .*PrivateGLMMRegressor.*DPCGMLearner"
+    with pytest.raises(TypeError, match=words):
+        PrivateGLMMClassifier(epsilon=1.0)
 
 
 @pytest.mark.parametrize(

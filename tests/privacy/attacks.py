@@ -37,6 +37,7 @@ from skprivbn.structure import (
     PrivateK2StructureLearner,
 )
 from skprivbn.structure.k2._shared_search import SharedK2
+from tests.privacy.toys import mixed_model
 from tests.privacy.watching import Attack, Fits
 
 BOUNDS = {"bounds": (-1.0, 1.0)}
@@ -448,6 +449,9 @@ AUDITS = {
     "mixture, gaps": numbers(mixture(missing="em"), width=1),
     "Gaussian network": numbers(FederatedGaussianBayesianNetwork(), 3.0, 2),
     "ADMM": numbers(FederatedNotearsADMM(max_iter=1), 3.0, 2),
+    "mixed model": numbers(mixed_model(), 3.0, 2),
+    "mixed model, Gaussian noise": numbers(mixed_model(), 3.0, 2, delta=1e-3),
+    "mixed model, persons": persons(mixed_model(), 3.0, 2),
     "scaler, persons": persons(FederatedStandardScaler()),
     "PCA, persons": persons(FederatedPCA()),
     "bins, persons": persons(FederatedKBinsDiscretizer(2)),
@@ -487,9 +491,7 @@ AUDITS = {
         field(contribution="normalize"), n_own=N_OWN, who=True
     ),
     "field, persons clipped": tables(
-        field(
-            contribution={"kind": "clip", "max_records": 4},
-        ),
+        field(contribution={"kind": "clip", "max_records": 4}),
         n_own=N_OWN,
         who=True,
     ),

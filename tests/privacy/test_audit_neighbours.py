@@ -39,6 +39,7 @@ from skprivbn.structure import (
 )
 from skprivbn.utils import _validation
 from tests.privacy.attacks import BOUNDS, Description, field, search
+from tests.privacy.toys import mixed_model
 from tests.privacy.watching import Attack, cost_of
 
 EPSILON = 1.0
@@ -123,6 +124,8 @@ NUMBERS = {
     "imputer, medians": FederatedSimpleImputer(strategy="median", **NOISE),
     "FCI": FederatedFCI(**NOISE),
     "ADMM": FederatedNotearsADMM(max_iter=5, random_state=0, **NOISE),
+    "mixed model": mixed_model(**NOISE),
+    "mixed model, Gaussian noise": mixed_model(delta=1e-6, **NOISE),
     **{
         f"Gaussian network, {method}": FederatedGaussianBayesianNetwork(
             method, random_state=0, **NOISE

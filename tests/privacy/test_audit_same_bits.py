@@ -41,6 +41,7 @@ from skprivbn.utils._validation import read_numbers
 from tests.estimators import public_estimators
 from tests.privacy.attacks import Description, exact_structure, search
 from tests.privacy.before_noise import exact_cost, numbers_before_noise, watch_fit
+from tests.privacy.toys import mixed_model
 
 NOISE = {"epsilon": 1.0, "bounds": (-1.0, 1.0)}
 STATES = {"epsilon": 1.0, "states": {"x0": ["a", "b"], "x1": [0, 1, 2]}}
@@ -72,6 +73,7 @@ OF_NUMBERS = {
         for kind in ("full", "tied", "diag", "spherical")
         for missing in ("auto", "em")
     },
+    "PrivateGLMMRegressor": mixed_model(**NOISE),
     "describe": Description(1.0, states={}),
 }
 OF_LABELS = {

@@ -1,11 +1,13 @@
 """What several tests of this family share: a private estimator, an audit."""
 
 from functools import partial
+from unittest import mock
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.mixed_model import PrivateGLMMRegressor, _noisy_linear
 from skprivbn.privacy import CountMechanism, audit_epsilon, check_accountant
 
 # The noise is never seeded. A sound mechanism is blamed once in a billion runs; that a
@@ -47,3 +49,20 @@ class NoisyHistogram(DensityMixin, BaseEstimator):
 
     def score(self, X, y=None):
         return self.score_samples(X).mean()
+
+
+class MixedModel(PrivateGLMMRegressor):
+    """A linear mixed model whose last column is the target; of two clusters, one."""
+
+    def fit(self, X, y=None, *, party=None, individual=None):
+        X = X if hasattr(X, "shape") else np.array(X, dtype=object)
+        take = getattr(X, "iloc", X)
+        X, y = take[:, :-1], np.asarray(take[:, -1])
+        beside = {"party": party, "individual": individual}
+        # of standard errors, which follow from what was told
+        with mock.patch.object(_noisy_linear, "N_DRAWS", 3):
+            return super().fit(X, y, cluster=np.full(len(y), "a"), **beside)
+
+
+def mixed_model(**options):
+    return MixedModel(clusters=["a", "b"], **options)
