@@ -115,8 +115,8 @@ class PartyError(RuntimeError):
         "other-weights": "another column of weights was used in exact questions on "
         "these data: the difference of the answers would show the rows in which both "
         "differ (use that column, or epsilon)",
-        "other-unit": "its budget counts epsilon for rows and this fit is for "
-        "individuals, or the other way round, which does not add up: fit with or "
+        "other-unit": "its budget counts epsilon for another unit of privacy (rows, "
+        "individuals, or values of one record), which does not add up: fit with or "
         "without individual= as those before",
         "changed-little": "its data changed by fewer rows than its minimum since they "
         "were asked an exact question: the difference of the answers would show them",
@@ -132,7 +132,8 @@ class PartyError(RuntimeError):
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (budget, max_exact_numbers, "
         "max_exact_fits, max_refusals, room for results) is used up, or less than this "
-        "takes: ask for fewer numbers, or with a smaller epsilon=",
+        "takes: ask for fewer numbers, or with a smaller epsilon= in the unit "
+        "of privacy of its budget (rows, individuals, or values of one record)",
     }
     #: the same where the columns are known, which are then named first
     REASONS_OF_COLUMNS = {

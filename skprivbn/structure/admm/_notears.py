@@ -35,8 +35,10 @@ from skprivbn.structure.admm._program import (
 from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
+    drop_drowned_edges,
     network_moments,
     searchable_moments,
+    weakest_edge,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
 from skprivbn.utils._sklearn import (
@@ -238,7 +240,8 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     network_ : GaussianBayesianNetwork or MLPNetwork
         The fitted model: weights above the threshold, intercepts, noise variances.
     adjacency_matrix_ : ndarray of bool of shape (n_features, n_features)
-        The graph: weights above the threshold, smallest dropped until acyclic.
+        The graph: weights above the threshold, smallest dropped until acyclic. With
+        `epsilon`, without edges that noise alone could make.
     weights_ : ndarray of shape (n_features, n_features)
         Raw weights; for networks the norms of the first layers' weights.
     n_iter_ : int
@@ -410,6 +413,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         found = run_locally(moments, terms)
         self._keep_rounds(found, terms)
         self._keep_graph(found, terms, moments.n_rows, np.diag(moments.covariance))
+        self._drop_drowned_edges(moments)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             moments.covariance,
@@ -418,6 +422,21 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
         )
         noise = moments.noise
         warn_if_units_differ(self.network_, self.n_samples_, "NOTEARS", noise)
+
+    def _drop_drowned_edges(self, moments):
+        """Tell no edge that noise alone could make, and say how many there were."""
+        found = self.adjacency_matrix_
+        self.adjacency_matrix_ = drop_drowned_edges(found, moments)
+        n_dropped = np.sum(found) - np.sum(self.adjacency_matrix_)
+        if n_dropped:
+            words = (
+                f"{n_dropped} of {np.sum(found)} edges are left out, as noise "
+                "alone could make them: their partial correlations are below "
+                f"{weakest_edge(moments):.2f}; weights_ has all of them"
+            )
+            warn_user(words)
+            report = self.noise_report_
+            self.noise_report_ = replace(report, warnings=(*report.warnings, words))
 
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.

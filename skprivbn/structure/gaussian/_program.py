@@ -208,15 +208,56 @@ def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Momen
     return replace(known, warnings=(*drowned, *words_of_hidden_edges(known)))
 
 
+def weakest_edge(moments: Moments) -> float:
+    """Return the least partial correlation of an edge that stands out of the noise.
+
+    Parameters
+    ----------
+    moments : Moments
+
+    Returns
+    -------
+    correlation : float
+    """
+    # what an edge has to gain, and twice what a correlation gains in a row
+    penalty = edge_penalty(moments.n_rows, len(moments.mean))
+    return float(np.sqrt(-np.expm1(-2 * penalty / effective_rows(moments))))
+
+
+def drop_drowned_edges(adjacency: np.ndarray, moments: Moments) -> np.ndarray:
+    """Drop the weakest parents, one by one, that noise alone could make.
+
+    Parameters
+    ----------
+    adjacency : ndarray of bool of shape (n_features, n_features)
+    moments : Moments
+        Noisy.
+
+    Returns
+    -------
+    adjacency : ndarray of bool of shape (n_features, n_features)
+        Every edge has a partial correlation of at least :func:`weakest_edge`, given
+        the other parents.
+    """
+    kept, least = adjacency.copy(), weakest_edge(moments) ** 2
+    for child in range(len(kept)):
+        while len(parents := np.flatnonzero(kept[:, child])):
+            family = [*parents, child]
+            K = np.linalg.inv(moments.covariance[np.ix_(family, family)])
+            squares = K[:-1, -1] ** 2 / (np.diag(K)[:-1] * K[-1, -1])
+            if squares.min() >= least:
+                break
+            kept[parents[np.argmin(squares)], child] = False
+    return kept
+
+
 def words_of_hidden_edges(moments: Moments) -> tuple[str, ...]:
     """Return a warning if edges must be strong to stand out, with the rows they need.
 
     Of noisy moments and the public scale of the noise: it costs no budget.
     """
     n_rows, noise = moments.n_rows, noise_on_correlations(moments)
-    # what an edge has to gain, and twice what a correlation gains in a row
-    penalty = edge_penalty(n_rows, len(moments.mean))
-    weakest = np.sqrt(-np.expm1(-2 * penalty / effective_rows(moments)))
+    penalty, weakest = edge_penalty(n_rows, len(moments.mean)), weakest_edge(moments)
     if weakest <= WEAK:
         return ()
     if weakest > 0.9:  # eigenvalues are those of the noise and say nothing of rows

@@ -28,6 +28,7 @@ from skprivbn.metrics import structural_hamming_distance, true_positive_rate
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.programs import Moments
 from skprivbn.structure import (
     FederatedDynotears,
     FederatedGaussianBayesianNetwork,
@@ -37,6 +38,7 @@ from skprivbn.structure import (
 )
 from skprivbn.structure.admm._program import admm
 from skprivbn.structure.gaussian._notears import golem, notears
+from skprivbn.structure.gaussian._program import drop_drowned_edges
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::skprivbn.exceptions.PrivacyLeakWarning"
@@ -317,6 +319,38 @@ def test_collinear_columns_are_survived(linear):
     X = np.column_stack([X, X[:, 0] + X[:, 1]])
     model = FederatedNotearsADMM().fit(X, party=party)
     assert is_acyclic(model.adjacency_matrix_)
+
+
+@pytest.mark.filterwarnings("ignore:privacy noise:UserWarning")
+def test_edges_that_noise_alone_could_make_are_left_out(monkeypatch):
+    X, weights = make_linear_sem(2_000, 8, random_state=0)
+    noise = {"epsilon": 1.0, "delta": 1e-6, "bounds": (-12, 12)}
+    with pytest.warns(UserWarning, match="edges are left out, as noise alone"):
+        model = FederatedNotearsADMM(**noise).fit(X)
+    skeleton = (weights != 0) | (weights != 0).T
+    assert not np.any(model.adjacency_matrix_ & ~skeleton)
+    assert np.any(np.abs(model.weights_[~skeleton]) > 0.3)
+    assert "are left out" in model.noise_report_.warnings[-1]
+    # the twin: edges of noise are told
+    monkeypatch.setattr(
+        "skprivbn.structure.admm._notears.drop_drowned_edges", lambda graph, _: graph
+    )
+    twin = FederatedNotearsADMM(**noise).fit(X)
+    assert np.sum(twin.adjacency_matrix_ & ~skeleton) > 3
+
+
+@pytest.mark.parametrize("distance, kept", [(-1e-6, False), (1e-6, True)])
+def test_an_edge_is_kept_from_where_it_stands_out_of_the_noise(distance, kept):
+    # without noise, BIC says how weak: half log(n) and log(2) are to be gained
+    weakest = np.sqrt(1 - np.exp(-2 * (np.log(1_000) / 2 + np.log(2)) / 1_000))
+    correlation = weakest + distance
+    covariance = np.array([[1.0, correlation], [correlation, 1.0]])
+    graph = np.array([[False, True], [False, False]])
+    known = Moments(1_000.0, np.zeros(2), covariance)
+    assert drop_drowned_edges(graph, known)[0, 1] == kept
+    # noise counts as lost rows: the same edge is drowned
+    noisy = Moments(1_000.0, np.zeros(2), covariance, noise=np.full(2, 0.3))
+    assert not drop_drowned_edges(graph, noisy)[0, 1]
 
 
 def test_private_rounds_spend_once_and_touch_no_more_rows(linear):
