@@ -127,8 +127,9 @@ class PartyError(RuntimeError):
         "busy": "another process there holds its records: ask again later",
         "too-large": "the parameters, or a message, ask for more memory than it gives",
         "not-authentic": "a message was not signed or sealed by whom it names",
-        "inconsistent": "what the parties opened together cannot be counts of their "
-        "records: the part of some party is wrong, and nobody can tell whose",
+        "inconsistent": "what the parties opened together cannot be counts or "
+        "moments of their records: the part of some party is wrong, and nobody can "
+        "tell whose",
         "out-of-range": "a value is too large for the secure sum's number format",
         "budget-exceeded": "what it allows for these data (budget, max_exact_numbers, "
         "max_exact_fits, max_refusals, room for results) is used up, or less than this "

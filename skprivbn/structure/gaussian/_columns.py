@@ -103,6 +103,8 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
         held = np.flatnonzero(owners == name)
         mean[held], scale[held] = summary["mean"], summary["scale"]
         correlation[np.ix_(held, held)] = summary["correlation"]
+    if not _can_be_correlations(correlation):
+        raise PartyRefusal("inconsistent")
     return {
         "numbers": numbers,
         "mean": mean,
@@ -155,6 +157,19 @@ def _check_summary(me, name, summary):
         if not is_array(summary.get(word), shape, np.float64):
             raise ProtocolError("a peer's summary is not that of its columns")
     return summary
+
+
+def _can_be_correlations(correlation):
+    """Tell whether no combination of columns has a negative variance.
+
+    A party that multiplies by what is no column of its own is caught, if this is more
+    than the rounding to the grid can be. By then it has read the products.
+    """
+    # an entry is off by 2**-FRACTION_BITS at most, and twice that for good measure
+    most = len(correlation) * 2.0 ** (1 - FRACTION_BITS)
+    return np.isfinite(correlation).all() and (
+        np.linalg.eigvalsh(correlation)[0] >= -most
+    )
 
 
 def share_products(

@@ -111,3 +111,28 @@ def test_what_the_second_party_sees_is_masked(monkeypatch):
     parts, sums, doubles, products = seen([5] * 8)
     assert set(parts) == {20} and set(doubles) == {10}
     assert len(set(sums)) == len(set(products)) == 1
+
+
+def test_a_limit_large_numbers_under_the_own_key_are_answered(monkeypatch):
+    """Who has the key reads the numbers: nothing proves that what it encrypts is small.
+
+    Instead of its share of ln x it encrypts 2^250, which no mask covers, and the answer
+    ends with the peer's share of 1 - 2x.
+    """
+    honest, found = logarithms._ask, []
+
+    def lie(talk, peer, packed, known):
+        if len(known[0]) == 2:
+            doubles = [row[0] for row in known]
+            known = [[0, 1 << 250] for _ in known]
+            hidden = yield from honest(talk, peer, packed, known)
+            odd = [number >> 250 for number in hidden]
+            found.extend(
+                (own + of_peer - 1) % 2**64 // 2 for own, of_peer in zip(doubles, odd)
+            )
+            return hidden
+        return (yield from honest(talk, peer, packed, known))
+
+    monkeypatch.setattr(logarithms, "_ask", lie)
+    stirling(np.array([5, 0, 11, 7]), 4)
+    assert found == [5, 0, 11, 7]

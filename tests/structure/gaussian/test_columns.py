@@ -162,3 +162,40 @@ def test_one_holder_of_all_columns_is_told_that_nothing_is_hidden():
     learner = FederatedGaussianBayesianNetwork(parties={"clinic": [0, 1, 2]})
     with pytest.warns(PrivacyLeakWarning, match="one party's.*own in parties="):
         learner.fit(X)
+
+
+def count_records_in_digits(monkeypatch):
+    """Have the second party multiply by 1, 2**18, 2**36 and zeros; return the first."""
+    honest, integers = _columns.share_products, {}
+
+    def lie(me, talk, links, own):
+        integers[me.name] = own
+        if me.name == "b":
+            own = np.zeros_like(own)
+            own[:3, 0] = 2 ** (BITS * np.arange(3))
+        return honest(me, talk, links, own)
+
+    monkeypatch.setattr(_columns, "share_products", lie)
+    return integers
+
+
+def test_attack_products_that_no_column_has_end_the_fit(monkeypatch):
+    X, _ = make_linear_sem(400, 2, random_state=0)
+    count_records_in_digits(monkeypatch)
+    with pytest.raises(PartyError) as caught:
+        federate(X, {"a": [0], "b": [1]})
+    assert (caught.value.party, caught.value.code) == ("a", "inconsistent")
+
+
+def test_without_a_look_at_them_products_of_three_records_pass(monkeypatch):
+    X, _ = make_linear_sem(400, 2, random_state=0)
+    integers = count_records_in_digits(monkeypatch)
+    monkeypatch.setattr(_columns, "_can_be_correlations", lambda correlation: True)
+    found = federate(X, {"a": [0], "b": [1]})
+    scale = X.std(axis=0).prod() / 400 / 4.0**_columns.FRACTION_BITS
+    number, read = round(found["covariance"][0, 1] / scale), []
+    for _ in range(3):
+        read.append((number + 2 ** (BITS - 1)) % 2**BITS - 2 ** (BITS - 1))
+        number = (number - read[-1]) >> BITS
+    # the lowest bits are lost to floating point, with the first record
+    np.testing.assert_array_equal(read[1:], integers["a"][1:3, 0])
