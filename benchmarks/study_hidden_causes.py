@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from _record import record
 
-from skprivbn.bayesian_network._pag import ARROW, CIRCLE, TAIL
+from skprivbn.bayesian_network._dag import ARROW, CIRCLE, TAIL
 from skprivbn.structure import FederatedFCI
 from skprivbn.structure._fci import fci
 

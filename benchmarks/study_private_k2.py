@@ -27,7 +27,7 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.crypto.shares import Conversation, joint_counts, run_together
 from skprivbn.datasets import load_alarm, load_asia
 from skprivbn.privacy import add_discrete_laplace
-from skprivbn.privacy._choices import ChoiceNoise, discrete_gumbel
+from skprivbn.privacy._distributed import ChoiceNoise, discrete_gumbel
 from skprivbn.structure import K2StructureLearner
 from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._program import find_parents

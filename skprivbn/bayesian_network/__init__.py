@@ -5,9 +5,9 @@ from importlib import import_module
 from skprivbn.bayesian_network._conditional_gaussian import (
     ConditionalGaussianBayesianNetwork,
 )
+from skprivbn.bayesian_network._dag import PartialAncestralGraph
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.bayesian_network._gaussian import GaussianBayesianNetwork
-from skprivbn.bayesian_network._pag import PartialAncestralGraph
 
 __all__ = [
     "BayesianNetwork",

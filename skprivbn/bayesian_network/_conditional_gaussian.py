@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network._base import BaseNetwork, check_names
-from skprivbn.bayesian_network._checks import check_parents, check_reachable, per_node
+from skprivbn.bayesian_network._base import (
+    BaseNetwork,
+    FrozenMapping,
+    check_names,
+    check_parents,
+    check_reachable,
+    per_node,
+)
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import MISSING, check_columns
 from skprivbn.bayesian_network._mixed_inference import MixedInference
-from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike
 from skprivbn.utils._validation import to_numbers
 

@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import _bif
-from skprivbn.bayesian_network._base import BaseNetwork, check_names
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
+    BaseNetwork,
+    FrozenMapping,
     check_cpt,
+    check_names,
     check_parents,
     check_reachable,
     check_states,
@@ -35,7 +37,6 @@ from skprivbn.bayesian_network._labels import (
     sorted_states,
 )
 from skprivbn.utils import import_optional
-from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike, WeightsLike
 from skprivbn.utils._validation import declared_categories
 

@@ -15,7 +15,6 @@ from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger
-from skprivbn.graphical_model._column_tables import column_tables
 from skprivbn.graphical_model._learning import (
     describe,
     estimate_potentials,
@@ -39,7 +38,11 @@ from skprivbn.graphical_model._psgd import (
     private_gradient_descent,
 )
 from skprivbn.graphical_model._queries import RandomFieldQueries
-from skprivbn.graphical_model._release import release_tables, single_holder_ledger
+from skprivbn.graphical_model._release import (
+    column_tables,
+    release_tables,
+    single_holder_ledger,
+)
 from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._states import (

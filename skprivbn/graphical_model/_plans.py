@@ -8,17 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from skprivbn.federation import declare_noise
-from skprivbn.graphical_model._column_tables import (
-    N_CHANGED,
-    ColumnTablesTerms,
-    column_tables,
-    declare,
-)
 from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import (
+    N_CHANGED,
     SEARCHES,
+    ColumnTablesTerms,
     TablesTerms,
     check_rows,
+    column_tables,
+    declare,
     gap_rule,
     release_tables,
     single_holder_ledger,

@@ -12,13 +12,12 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network._base import check_names
+from skprivbn.bayesian_network._base import FrozenMapping, check_names
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
 from skprivbn.graphical_model._states import check_column_states
 from skprivbn.utils import import_optional, warn_user
-from skprivbn.utils._frozen import FrozenMapping
 from skprivbn.utils._typing import RandomStateLike
 
 #: cells of intermediate tables held at once when many rows are conditioned on

@@ -5,7 +5,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import MAX_STATES, check_states, per_node
+from skprivbn.bayesian_network._base import MAX_STATES, check_states, per_node
 from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, RemoteRows

@@ -1,7 +1,10 @@
 """Pictures of networks, of what parties sent, and of what privacy costs."""
 
-from skprivbn.inspection._bars import ExpectedErrorDisplay, LedgerDisplay
-from skprivbn.inspection._curves import PrivacyUtilityDisplay
+from skprivbn.inspection._charts import (
+    ExpectedErrorDisplay,
+    LedgerDisplay,
+    PrivacyUtilityDisplay,
+)
 from skprivbn.inspection._dag_display import DAGDisplay
 from skprivbn.inspection._message_diagram import message_diagram
 from skprivbn.inspection._models import (

@@ -32,7 +32,6 @@ from skprivbn.inspection._report_words import (
 )
 
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
-#: what the ledger notes where keys of records were compared
 #: names of parties, and tables with an expected error, that are listed
 MAX_NAMES, MAX_ERRORS = 30, 6
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._base import check_states
 from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.federation import (
     ALL_ROWS,

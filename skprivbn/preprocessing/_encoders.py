@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import FederatedEstimator
-from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._base import check_states
 from skprivbn.bayesian_network._labels import label_dtype
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Ledger, check_received

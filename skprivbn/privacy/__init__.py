@@ -15,7 +15,6 @@ from skprivbn.privacy._distributed import (
     discrete_laplace_share,
     distribute,
 )
-from skprivbn.privacy._folds import LeavePublicGroupOut
 from skprivbn.privacy._mechanisms import (
     CountMechanism,
     add_discrete_gaussian,
@@ -30,6 +29,7 @@ from skprivbn.privacy._mechanisms import (
 from skprivbn.privacy._noise_report import NoiseReport, NoisyNumber
 from skprivbn.privacy._scores import private_score
 from skprivbn.privacy._search import PrivateSearchCV
+from skprivbn.privacy._selection import LeavePublicGroupOut
 
 __all__ = [
     "AuditResult",

@@ -26,7 +26,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
-from skprivbn.privacy._folds import private_splits
 from skprivbn.privacy._scores import (
     NoisyScores,
     bounded_weights,
@@ -46,6 +45,7 @@ from skprivbn.privacy._selection import (
     find_accountant,
     make_candidate,
     parameter_table,
+    private_splits,
     stated_cost,
     sum_of_costs,
     warn_of_exact_fits,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_found
+from skprivbn.bayesian_network._base import check_found
 from skprivbn.bayesian_network._labels import MISSING, encode, is_missing
 from skprivbn.federation import Me, PartyRefusal, program
 from skprivbn.federation._models import rebuild_model

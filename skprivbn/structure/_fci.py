@@ -13,8 +13,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import apply_meek_rules
-from skprivbn.bayesian_network._pag import ARROW, CIRCLE, TAIL
+from skprivbn.bayesian_network._dag import ARROW, CIRCLE, TAIL, apply_meek_rules
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import complete
 

@@ -13,7 +13,7 @@ from skprivbn.federation import Ledger
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.graphical_model import _selection
 from skprivbn.privacy import DistributedNoise, _mechanisms
-from skprivbn.privacy._choices import ChoiceNoise
+from skprivbn.privacy._distributed import ChoiceNoise
 from tests.golden.renamed import RENAMED
 
 #: attributes that are the same whatever is chosen at random

@@ -29,7 +29,7 @@ from skprivbn.privacy import (
     _search,
     add_discrete_gaussian,
 )
-from skprivbn.privacy._choices import ChoiceNoise
+from skprivbn.privacy._distributed import ChoiceNoise
 from skprivbn.structure import (
     FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,

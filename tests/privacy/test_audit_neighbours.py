@@ -554,7 +554,7 @@ def test_searches(method, fold):
 def test_a_search_with_nobody_to_learn_from(table, monkeypatch):
     """Two are held out by chance, and the fit on nobody is one with the same noise."""
     monkeypatch.setattr(
-        "skprivbn.privacy._folds._coins",
+        "skprivbn.privacy._selection._coins",
         lambda persons: np.where(persons < 2, 0, 2**64 - 1).astype(np.uint64),
     )
     estimator = search(field(epsilon=0.25), scoring=None, cv=0.5)

@@ -22,11 +22,10 @@ from skprivbn.privacy import (
     LeavePublicGroupOut,
     PrivacyAccountant,
     PrivateSearchCV,
-    _folds,
+    _selection,
 )
-from skprivbn.privacy._folds import private_splits
 from skprivbn.privacy._scores import STEPS, bounded_weights, check_individual
-from skprivbn.privacy._selection import NoisyMax
+from skprivbn.privacy._selection import NoisyMax, private_splits
 from tests.privacy.toys import NoisyHistogram, prove_epsilon, suspect_epsilon
 
 BOUNDS = (-6.0, 0.0)
@@ -368,14 +367,14 @@ def test_where_a_person_is_says_nothing_of_others(monkeypatch):
     assert 60 < together() < 140
     # the broken twin draws again until there is somebody to learn from: who knows where
     # one of two people is then knows where the other one is
-    coins = _folds._coins
+    coins = _selection._coins
 
     def drawn_again(persons):
         while np.all((drawn := coins(persons)) % 2 == drawn[0] % 2):
             pass
         return drawn
 
-    monkeypatch.setattr(_folds, "_coins", drawn_again)
+    monkeypatch.setattr(_selection, "_coins", drawn_again)
     assert together() == 0
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skprivbn.federation import Runner
-from skprivbn.graphical_model import _column_tables, _psgd, _selection
+from skprivbn.graphical_model import _psgd, _release, _selection
 from skprivbn.privacy import (
     CountMechanism,
     DistributedNoise,
@@ -64,7 +64,7 @@ class Watch:
         share, release = DistributedNoise.share, CountMechanism.release
         laplace, with_noise = _winner.add_discrete_laplace, Runner._with_noise
         gaussian, choose = _psgd.add_discrete_gaussian, _selection.noisy_max
-        open_shares = _column_tables.open_noisy_numbers
+        open_shares = _release.open_noisy_numbers
 
         def watched_share(noise, shape):
             number, self._n_shares = self._n_shares, self._n_shares + 1
@@ -146,7 +146,7 @@ class Watch:
                 (DistributedNoise, "share", watched_share),
                 (CountMechanism, "release", watched_release),
                 (Runner, "_with_noise", watched_noise),
-                (_column_tables, "open_noisy_numbers", watched_shares),
+                (_release, "open_noisy_numbers", watched_shares),
                 (_psgd, "add_discrete_gaussian", watched_gaussian),
                 (_selection, "noisy_max", watched_choice),
                 (_winner, "add_discrete_laplace", watched_laplace),

@@ -6,7 +6,7 @@ from itertools import chain, combinations, product
 import numpy as np
 import pytest
 
-from skprivbn.bayesian_network._pag import ARROW, CIRCLE, TAIL
+from skprivbn.bayesian_network._dag import ARROW, CIRCLE, TAIL
 from skprivbn.structure._fci import fci
 
 NONE, FORWARD, BACKWARD, BOTH = range(4)

@@ -10,6 +10,8 @@ parties go on with a shared bit for every number, which says whether it is the w
 import numpy as np
 
 from skprivbn.crypto.shares._circuits import (
+    Evaluator,
+    Garbler,
     add,
     add_all,
     index_width,
@@ -19,7 +21,6 @@ from skprivbn.crypto.shares._circuits import (
     undefeated,
 )
 from skprivbn.crypto.shares._conversation import is_array, together
-from skprivbn.crypto.shares._garbling import Evaluator, Garbler
 from skprivbn.crypto.shares._gmw import (
     AndCounter,
     SharedBits,
@@ -28,7 +29,7 @@ from skprivbn.crypto.shares._gmw import (
     without_messages,
 )
 from skprivbn.crypto.shares._hash import to_bits
-from skprivbn.crypto.shares._products import (
+from skprivbn.crypto.shares._ot_extension import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )

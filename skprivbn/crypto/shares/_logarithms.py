@@ -20,18 +20,17 @@ from math import comb, lcm, log
 import gmpy2
 import numpy as np
 
-from skprivbn.crypto.shares._circuits import add
+from skprivbn.crypto.shares._circuits import Evaluator, Garbler, add
 from skprivbn.crypto.shares._conversation import is_array
-from skprivbn.crypto.shares._garbling import Evaluator, Garbler
 from skprivbn.crypto.shares._hash import random_words, to_bits
+from skprivbn.crypto.shares._ot_extension import (
+    multiply_by_my_bits,
+    multiply_by_their_bits,
+)
 from skprivbn.crypto.shares._paillier_counts import (
     ciphertext_bytes,
     from_bytes,
     to_bytes,
-)
-from skprivbn.crypto.shares._products import (
-    multiply_by_my_bits,
-    multiply_by_their_bits,
 )
 from skprivbn.exceptions import ProtocolError
 

@@ -24,7 +24,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._gmw import open_bits, open_numbers
 from skprivbn.crypto.shares._hash import bit_length_dtype, random_words
-from skprivbn.crypto.shares._products import combine, correct
+from skprivbn.crypto.shares._ot_extension import combine, correct
 
 #: of what is kept for the lookups that are prepared together
 _PREPARED_BYTES = 1 << 26

@@ -12,14 +12,32 @@ Of tree i it adds up all streams to u_i, and those whose number x has bit b to t
 ``t_ib``. The sender lacks one stream, that of number s_i, the i-th digit of its secret.
 It adds up those with bit b in ``x ^ s_i`` instead, where the one it lacks has no part,
 and so finds ``t_ib ^ s_ib u_i``. The receiver sends ``u_i ^ choices``, and a proof that
-the choices are the same for all i (:mod:`~skprivbn.crypto.shares._consistency`), which
-the sender checks before it has any row.
+the choices are the same for all i, which the sender checks before it has any row.
+
+A receiver that tells the sender other choices in one tree than in the rest adds a digit
+of the secret to rows, and reads it off what is computed of these. So it has to prove
+that all trees have one column c of choices: by the check of SoftSpokenOT (Roy also
+found the gap in the proof of the check of Keller, Orsini and Scholl). For a hash
+R that is linear over bits it sends R c, and a digest of R t of all 128 columns t. The
+sender has columns ``q = t ^ s c``, with the bits s of its secret, and compares with
+``R q ^ s R c``. R is GHASH, the polynomial hash of AES-GCM: two different columns of n
+blocks of 128 bits collide for at most n + 1 keys in 2^128. Its key is a hash of the
+message that holds the choices, so that it cannot be known before, and no round is
+added. The first block of every column are random choices that serve nothing else: they
+make R c uniform.
+
+Transfers make products of secret bits with secret numbers, ending as shares. One party
+knows the bits, the others hold additive (or XOR) shares of the numbers. With masks h0,
+h1 of a transfer, the sender of x sends ``h0 - h1 + x`` and keeps ``-h0``; the receiver
+with bit y finds ``h_y + y * (h0 - h1 + x) = h0 + y * x``.
 """
 
 import hashlib
+import hmac
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.shares._base_ot import (
@@ -30,13 +48,6 @@ from skprivbn.crypto.shares._base_ot import (
     puncture_trees,
     receive_base_keys,
     send_base_keys,
-)
-from skprivbn.crypto.shares._consistency import (
-    N_HIDING,
-    PROOF,
-    LinearHash,
-    is_proved,
-    prove,
 )
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
@@ -49,6 +60,65 @@ _CHUNK = 1 << 15
 #: blocks hashed at a time
 _HASHED = 1 << 12
 _LEAVES = range(N_LEAVES)
+#: bytes of every column that hide the rest of it; of a hash; and of a proof
+N_HIDING = _HASH = 16
+PROOF = _HASH + 32
+#: what GCM adds to every tag is the same for all columns, and is taken away
+_NONCE = bytes(12)
+
+
+class LinearHash:
+    """Hash columns of equal length to 16 bytes each; sums of columns to sums.
+
+    Parameters
+    ----------
+    key : bytes of length 16
+        Public, drawn after the columns.
+    """
+
+    def __init__(self, key):
+        self._cipher = AESGCM(key)
+
+    def __call__(self, columns):
+        """Hash the rows of an array (n, n_bytes) of bytes: (n, 16)."""
+        data, size = columns.tobytes(), columns.shape[1]
+        parts = [bytes(size), *(data[i : i + size] for i in range(0, len(data), size))]
+        tags = b"".join([self._cipher.encrypt(_NONCE, b"", part) for part in parts])
+        hashed = np.frombuffer(tags, dtype=np.uint8).reshape(-1, _HASH)
+        return hashed[1:] ^ hashed[0]
+
+
+def prove(hash_, choices, columns):
+    """Receiver's step: bytes that go with its choices.
+
+    Parameters
+    ----------
+    hash_ : LinearHash
+    choices : ndarray of uint8 of shape (n_bytes,)
+        Packed bits, the first `N_HIDING` bytes of them random.
+    columns : ndarray of uint8 of shape (128, n_bytes)
+    """
+    return hash_(choices[None]).tobytes() + _digest(hash_(columns))
+
+
+def is_proved(hash_, proof, columns, select):
+    """Sender's step: tell whether its columns fit the proof.
+
+    Parameters
+    ----------
+    hash_ : LinearHash
+    proof : bytes of length `PROOF`
+    columns : ndarray of uint8 of shape (128, n_bytes)
+    select : ndarray of uint8 of shape (128, 1)
+        The secret: 255 where its bit is 1.
+    """
+    of_choices = np.frombuffer(proof[:_HASH], dtype=np.uint8)
+    expected = hash_(columns) ^ (of_choices & select)
+    return hmac.compare_digest(_digest(expected), proof[_HASH:])
+
+
+def _digest(hashed):
+    return hashlib.sha256(b"skprivbn check of transfers" + hashed.tobytes()).digest()
 
 
 def transpose_bits(rows):
@@ -360,3 +430,64 @@ def _open_link(talk, peer):
 def _hash(talk, purpose, one, other, said=b""):
     domain = f"{purpose} {one!r} {other!r}".encode()
     return TweakableHash(talk.session, domain + hashlib.sha256(said).digest())
+
+
+def correct(masks, values, xor=False):
+    """Sender's step: (numbers to send, own shares), with the masks of both choices."""
+    h0, h1 = masks
+    if xor:
+        return h0 ^ h1 ^ values, h0
+    return h0 - h1 + values, -h0
+
+
+def combine(masks, choices, correction, xor=False):
+    """Receiver's step: own shares (m, length), with the masks of its choices (m,)."""
+    if correction.shape != masks.shape or correction.dtype != masks.dtype:
+        raise ProtocolError("a correction has the wrong shape")
+    chosen = correction & -choices.astype(masks.dtype)[:, None]
+    return masks ^ chosen if xor else masks + chosen
+
+
+def multiply_by_my_bits(talk, links, senders, bits, values, *, xor=False):
+    """Multiply shared numbers by bits that this party knows.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    senders : list of str
+        The other parties that hold shares of the numbers.
+    bits : ndarray of shape (m, v), bool
+    values : ndarray of shape (m, length), unsigned
+        Own share of the numbers (zeros if it has none).
+    xor : bool, default=False
+        Shares add up by XOR instead of modulo the word size.
+
+    Returns
+    -------
+    shares : ndarray of shape (v, m, length)
+        Own share of ``bits[i, a] * values[i, b]``.
+    """
+    choices, rows = np.ascontiguousarray(bits.T).reshape(-1), {}
+    for peer in senders:
+        message, rows[peer] = links[peer].receiver.rows(choices)
+        talk.send(peer, message)
+    dtype, length = values.dtype, values.shape[1]
+    shares = -bits.T.astype(dtype)[..., None] & values
+    for peer in senders:
+        correction = yield from talk.receive(peer)
+        masks = links[peer].receiver.numbers(rows.pop(peer), dtype, length)
+        part = combine(masks, choices, correction, xor).reshape(shares.shape)
+        shares = shares ^ part if xor else shares + part
+    return shares
+
+
+def multiply_by_their_bits(talk, links, owner, n_columns, values, *, xor=False):
+    """Other side of :func:`multiply_by_my_bits`: `owner` knows the bits."""
+    message = yield from talk.receive(owner)
+    rows = links[owner].sender.rows(message, n_columns * len(values))
+    repeated = np.broadcast_to(values, (n_columns, *values.shape))
+    repeated = repeated.reshape(-1, values.shape[1])
+    masks = links[owner].sender.numbers(rows, values.dtype, values.shape[1])
+    correction, shares = correct(masks, repeated, xor)
+    talk.send(owner, correction)
+    return shares.reshape(n_columns, *values.shape)

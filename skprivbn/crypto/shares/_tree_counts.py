@@ -29,7 +29,7 @@ from itertools import combinations, zip_longest
 import numpy as np
 
 from skprivbn.crypto.shares._conversation import together
-from skprivbn.crypto.shares._products import (
+from skprivbn.crypto.shares._ot_extension import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )

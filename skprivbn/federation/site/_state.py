@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.privacy._budget_file import read_budget
+from skprivbn.privacy._accountant import read_budget
 from skprivbn.utils._locked_file import hold_lock, replace_file
 
 #: name of the file, in the folder of the state

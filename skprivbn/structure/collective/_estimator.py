@@ -14,7 +14,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
     check_parents,
     known_states,
     per_node,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import MAX_STATES, check_states
+from skprivbn.bayesian_network._base import MAX_STATES, check_states
 from skprivbn.bayesian_network._dag import graph_of, parents_of
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares._conversation import is_array

@@ -19,7 +19,7 @@ import numpy as np
 
 from skprivbn.crypto.shares import Conversation, open_links, open_numbers
 from skprivbn.crypto.shares._conversation import is_array
-from skprivbn.crypto.shares._products import (
+from skprivbn.crypto.shares._ot_extension import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )

@@ -18,8 +18,8 @@ from skprivbn.privacy import (
     distribute,
     zcdp_epsilon,
 )
-from skprivbn.privacy._choices import ChoiceNoise
 from skprivbn.privacy._composition import zcdp_budget
+from skprivbn.privacy._distributed import ChoiceNoise
 
 #: parts of the budget for tables of single columns, choices of parents, final tables
 _PARTS = {True: (0.1, 0.5, 0.4), False: (0.0, 0.5, 0.5)}

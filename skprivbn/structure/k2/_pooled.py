@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
     known_states,
 )
 from skprivbn.structure._discrete_columns import encode_columns

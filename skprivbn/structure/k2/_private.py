@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
     known_states,
 )
 from skprivbn.crypto import PaillierBackend

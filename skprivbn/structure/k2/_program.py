@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import check_states
+from skprivbn.bayesian_network._base import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._cells import in_steps

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
     check_found,
     check_parents,
     known_states,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.bayesian_network._checks import (
+from skprivbn.bayesian_network._base import (
     check_found,
     check_parents,
     check_states,

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import _rows
 from skprivbn.federation._rows import RowSource
-from skprivbn.federation.site import _files, _sources, _table
+from skprivbn.federation.site import _sources, _table
 from skprivbn.federation.site._cells import CellError, Column, parse_cells
 from skprivbn.federation.site._file import SiteFile
-from skprivbn.federation.site._files import CsvTable, ParquetTable
+from skprivbn.federation.site._sources import CsvTable, ParquetTable
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from tests.federation.site.loopback import connect, make_sites
@@ -236,7 +236,7 @@ def test_files_that_cannot_be_read_say_why(tmp_path, monkeypatch):
     path.write_text('a,b\n1,"2\n3,4\n')
     with pytest.raises(ValueError, match="stays.csv, line 3: unexpected end"):
         table.read(["a"])
-    monkeypatch.setattr(_files, "_CSV_BLOCK", 1 << 10)
+    monkeypatch.setattr(_sources, "_CSV_BLOCK", 1 << 10)
     path.write_text(f"a,b\n1,{'x' * 200_000}\n")
     with pytest.raises(ValueError, match="stays.csv, line 2: field larger"):
         table.read(["a"])
@@ -382,9 +382,9 @@ def test_a_file_is_read_again_only_after_it_has_changed(tmp_path, name, monkeypa
     WRITERS[name](tmp_path / name, ROWS[::-1])
     changed, _ = table.read_rows(["age", "stays"], ["id"])
     np.testing.assert_array_equal(changed, X[::-1])
-    for i in range(_files._REMEMBERED + 1):
+    for i in range(_sources._REMEMBERED + 1):
         table.read_rows(["age", "stays"][: i % 2 + 1] * (i + 1), [])
-    assert len(_files._recent) == _files._REMEMBERED
+    assert len(_sources._recent) == _sources._REMEMBERED
 
 
 def test_few_rows_are_an_array(tmp_path):

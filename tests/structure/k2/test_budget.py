@@ -13,7 +13,7 @@ from skprivbn.federation.site._rules import honest_majority
 from skprivbn.inspection import privacy_report
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant, audit_estimator, zcdp_epsilon
-from skprivbn.privacy._choices import ChoiceNoise
+from skprivbn.privacy._distributed import ChoiceNoise
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
 from skprivbn.structure.k2._budget import K2Budget
 

@@ -16,7 +16,7 @@ import pytest
 from skprivbn.crypto.shares import _argmax as argmax
 from skprivbn.crypto.shares import _ot_extension as extension
 from skprivbn.crypto.shares import _tree_counts as trees
-from skprivbn.crypto.shares._consistency import N_HIDING
+from skprivbn.crypto.shares._ot_extension import N_HIDING
 from skprivbn.exceptions import PartyError
 from skprivbn.structure import PrivateK2StructureLearner
 from skprivbn.structure.k2._shared_search import SharedK2

@@ -15,11 +15,11 @@ from scipy.stats import binom
 from sklearn.linear_model import Ridge
 
 from skprivbn.crypto.shares import Conversation, joint_counts, run_together
-from skprivbn.crypto.shares import _garbling as garbling
+from skprivbn.crypto.shares import _circuits as garbling
 from skprivbn.crypto.shares import _gmw as gmw
 from skprivbn.crypto.shares import _gmw as shared_noise
 from skprivbn.crypto.shares import _lookup as lookup
-from skprivbn.crypto.shares._garbling import Garbler
+from skprivbn.crypto.shares._circuits import Garbler
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.structure.k2._program import find_parents

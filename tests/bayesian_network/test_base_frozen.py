@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from skprivbn.bayesian_network._base import FrozenMapping
 from skprivbn.datasets import load_asia
 from skprivbn.graphical_model import DPCGMLearner, MarkovRandomField
 from skprivbn.structure import (
@@ -14,7 +15,6 @@ from skprivbn.structure import (
     K2StructureLearner,
     PrivateK2StructureLearner,
 )
-from skprivbn.utils._frozen import FrozenMapping
 
 ASIA = load_asia()
 FIELD = MarkovRandomField(["a", "b"], [2, 2], {("a", "b"): np.zeros((2, 2))})

@@ -1,4 +1,4 @@
-"""A curve of what privacy costs."""
+"""Charts: bytes of a ledger, errors of tables, and what privacy costs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,227 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.inspection._style import LINE_PALETTE, MARKERS, get_axes, legend_beside
+from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.inspection._style import (
+    COORDINATOR_COLOUR,
+    LINE_PALETTE,
+    MARKERS,
+    PALETTE,
+    colours_of,
+    get_axes,
+    ledger_of,
+    legend_beside,
+)
 from skprivbn.utils import import_optional
+
+
+@dataclass(eq=False, repr=False)
+class LedgerDisplay:
+    """Bytes that each participant sent in every round.
+
+    Use :meth:`from_estimator` to make one.
+
+    Parameters
+    ----------
+    rounds : array-like of shape (n_rounds,)
+        Numbers of the rounds.
+
+    n_bytes : dict of str to array-like of shape (n_rounds,)
+        Bytes of each participant in these rounds.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the bars.
+
+    figure_ : matplotlib Figure
+        Figure containing the bars.
+
+    bars_ : dict of str to matplotlib BarContainer
+        The bars of each participant, stacked in this order.
+
+    Examples
+    --------
+    >>> from skprivbn.federation import Ledger
+    >>> from skprivbn.inspection import LedgerDisplay
+    >>> ledger = Ledger(parties=("north", "south"))
+    >>> for party in ledger.parties:
+    ...     ledger.record("means", party, "coordinator", b"...", "masked", "means")
+    >>> display = LedgerDisplay.from_estimator(ledger)
+    >>> {party: values.tolist() for party, values in display.n_bytes.items()}
+    {'north': [3], 'south': [3]}
+    """
+
+    rounds: np.ndarray
+    n_bytes: dict[str, np.ndarray]
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Draw the ledger of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator instance or Ledger
+            Fitted, with an attribute `ledger_`; or such a ledger itself.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        display : LedgerDisplay
+        """
+        entries = ledger_of(estimator).entries
+        # The coordinator on top of the stack, so that the parties line up.
+        names = dict.fromkeys(entry.sender for entry in entries)
+        names = sorted(names, key=lambda name: name == COORDINATOR)
+        numbers = [entry.round for entry in entries]
+        rounds = np.arange(min(numbers), max(numbers) + 1)
+        n_bytes = {name: np.zeros(len(rounds), dtype=np.int64) for name in names}
+        for entry in entries:
+            n_bytes[entry.sender][entry.round - rounds[0]] += entry.n_bytes
+        return cls(rounds, n_bytes).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        display : LedgerDisplay
+            With the attributes that end with an underscore.
+        """
+        ticker = import_optional("matplotlib.ticker", "LedgerDisplay")
+        self.figure_, self.ax_ = get_axes(ax, "LedgerDisplay", (6.4, 3.6))
+        styles = colours_of([name for name in self.n_bytes if name != COORDINATOR])
+        styles[COORDINATOR] = {"facecolor": COORDINATOR_COLOUR}
+        bottom = np.zeros(len(self.rounds))
+        self.bars_ = {}
+        for name, values in self.n_bytes.items():
+            total = ticker.EngFormatter("B", places=1)(int(np.sum(values)))
+            self.bars_[name] = self.ax_.bar(
+                self.rounds,
+                values,
+                bottom=bottom,
+                # Thin bars touch, so that many rounds do not become a moire pattern.
+                width=0.8 if len(self.rounds) <= 40 else 1.0,
+                label=f"{name} ({total})",
+                **styles[name],
+            )
+            bottom = bottom + values
+        self.ax_.set(xlabel="round", ylabel="bytes sent")
+        self.ax_.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        self.ax_.yaxis.set_major_formatter(ticker.EngFormatter("B"))
+        handles, labels = self.ax_.get_legend_handles_labels()
+        # Listed as they are stacked, from top to bottom.
+        legend_beside(self.ax_, handles[::-1], labels[::-1])
+        return self
+
+
+@dataclass(eq=False, repr=False)
+class ExpectedErrorDisplay:
+    """Errors to expect in the tables of a private model, the largest on top.
+
+    Use :meth:`from_estimator` to make one. It shows nothing that was not released.
+
+    Parameters
+    ----------
+    errors : mapping of tuple of str to float
+        For each set of columns the share of people in the wrong cell of its table.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the bars.
+
+    figure_ : matplotlib Figure
+        Figure containing them.
+
+    tables_ : list of tuple of str
+        Columns of the tables that are shown, from below.
+
+    Examples
+    --------
+    >>> from skprivbn.inspection import ExpectedErrorDisplay
+    >>> errors = {("age", "sex"): 0.01, ("age", "income"): 0.03}
+    >>> display = ExpectedErrorDisplay(errors).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['age, sex', 'age, income']
+    """
+
+    errors: Mapping[tuple[str, ...], float]
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        n_columns: int | None = None,
+        n_most: int = 20,
+        ax: Any = None,
+    ) -> Self:
+        """Draw the expected errors of a fitted learner.
+
+        Parameters
+        ----------
+        estimator : fitted DPCGMLearner
+            With `expected_error_`.
+
+        n_columns : int, default=None
+            Only tables of so many columns.
+
+        n_most : int, default=20
+            Most tables to show; the others have smaller errors.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        display : ExpectedErrorDisplay
+        """
+        check_is_fitted(estimator, "expected_error_")
+        display = cls(estimator.expected_error_)
+        return display.plot(n_columns=n_columns, n_most=n_most, ax=ax)
+
+    def plot(
+        self, *, n_columns: int | None = None, n_most: int = 20, ax: Any = None
+    ) -> Self:
+        """Draw one bar for each table.
+
+        Parameters
+        ----------
+        n_columns : int, default=None
+            Only tables of so many columns.
+
+        n_most : int, default=20
+            Most tables to show; the others have smaller errors.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        self : object
+        """
+        wanted = [c for c in self.errors if n_columns in (None, len(c))]
+        if not wanted:
+            raise ValueError(f"there are no tables of n_columns={n_columns}")
+        ranked = sorted(wanted, key=lambda c: -self.errors[c])[:n_most]
+        self.tables_ = ranked[::-1]
+        figsize = (6, 1.2 + 0.26 * len(ranked))
+        self.figure_, self.ax_ = get_axes(ax, "ExpectedErrorDisplay", figsize)
+        shares = [100 * self.errors[c] for c in self.tables_]
+        names = [", ".join(map(str, c)) for c in self.tables_]
+        self.ax_.barh(names, shares, color=PALETTE[0])
+        self.ax_.spines["left"].set_visible(False)
+        self.ax_.tick_params(axis="y", length=0)
+        self.ax_.set(xlabel="% of people in the wrong cell, expected")
+        return self
 
 
 @dataclass(eq=False, repr=False)

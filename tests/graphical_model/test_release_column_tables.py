@@ -11,12 +11,12 @@ from numpy.testing import assert_array_equal
 from skprivbn.crypto.shares import Conversation, open_noisy_numbers, run_together
 from skprivbn.crypto.shares import _gmw as shared_noise
 from skprivbn.exceptions import BudgetExceededError, PartitionError, PartyError
-from skprivbn.graphical_model import DPCGMLearner, _column_tables
+from skprivbn.graphical_model import DPCGMLearner, _release
 from skprivbn.graphical_model._adaptive import (
     PROBABILITY_UNIT,
     AdaptiveSearch,
 )
-from skprivbn.graphical_model._column_tables import (
+from skprivbn.graphical_model._release import (
     ColumnTablesTerms,
     apportion,
     column_tables,
@@ -228,7 +228,7 @@ def cost_of_a_record(cliques):
 def test_a_record_costs_no_more_than_is_charged(cliques, monkeypatch):
     assert 0.65 * 3 <= cost_of_a_record(cliques) <= 3 * (1 + 1e-9)
     # the twin: paid for as if it were added, not exchanged for another
-    monkeypatch.setattr(_column_tables, "N_CHANGED", 1)
+    monkeypatch.setattr(_release, "N_CHANGED", 1)
     assert cost_of_a_record(cliques) > 3.5
 
 
@@ -308,7 +308,7 @@ def come_apart(monkeypatch):
         told = yield terms.search.chosen([(next(n_holders),)])
         return {"told": told}
 
-    monkeypatch.setattr(_column_tables, "search_steps", other_rounds)
+    monkeypatch.setattr(_release, "search_steps", other_rounds)
     with partition.federate(column_tables, terms) as federation:
         return federation.run()["told"], terms.search.units[2], X
 
@@ -320,7 +320,7 @@ def test_holders_that_come_to_different_tables_refuse(monkeypatch):
 
 def test_holders_that_do_not_compare_add_two_tables_up(monkeypatch, no_noise):
     """The twin: a record changes twice as many counts as noise is made for."""
-    monkeypatch.setattr(_column_tables, "_agree", lambda talk, question: iter(()))
+    monkeypatch.setattr(_release, "_agree", lambda talk, question: iter(()))
     told, unit, X = come_apart(monkeypatch)
     assert_array_equal(told, unit * (np.bincount(X[:, 0]) + np.bincount(X[:, 1])))
 

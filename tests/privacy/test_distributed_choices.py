@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, gumbel_r, kstest
 
-from skprivbn.privacy import _choices as choices
-from skprivbn.privacy._choices import ChoiceNoise, discrete_gumbel
+from skprivbn.privacy import _distributed as choices
+from skprivbn.privacy._distributed import ChoiceNoise, discrete_gumbel
 
 
 def test_rounded_down_gumbel_variables():

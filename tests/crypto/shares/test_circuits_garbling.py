@@ -5,8 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from skprivbn.crypto.shares._circuits import add, is_greater
-from skprivbn.crypto.shares._garbling import Evaluator, Garbler
+from skprivbn.crypto.shares._circuits import Evaluator, Garbler, add, is_greater
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.exceptions import ProtocolError
 

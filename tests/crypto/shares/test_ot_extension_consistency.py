@@ -15,9 +15,8 @@ from skprivbn.crypto.shares._base_ot import (
     receive_base_keys,
     send_base_keys,
 )
-from skprivbn.crypto.shares._consistency import LinearHash
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
-from skprivbn.crypto.shares._ot_extension import OTReceiver, OTSender
+from skprivbn.crypto.shares._ot_extension import LinearHash, OTReceiver, OTSender
 from skprivbn.exceptions import ProtocolError
 
 M = 200
