@@ -16,7 +16,7 @@ from skprivbn.bayesian_network._dag import (
     topological_order,
 )
 from skprivbn.bayesian_network._labels import is_missing, sorted_states
-from skprivbn.utils import import_optional
+from skprivbn.utils import html_table, import_optional
 
 
 class FrozenMapping(Mapping):
@@ -204,16 +204,13 @@ class BaseNetwork(ABC):
         )
 
     def _repr_html_(self):
-        rows = "".join(
-            f"<tr><td>{escape(node)}</td><td>{escape(', '.join(self._parents(j)))}</td>"
-            f"<td>{escape(self._describe(node))}</td></tr>"
+        rows = [
+            (node, ", ".join(self._parents(j)), self._describe(node))
             for j, node in enumerate(self.nodes)
-        )
-        head = "<tr><th>node</th><th>parents</th><th>parameters</th></tr>"
-        return (
-            f"<details><summary><code>{escape(repr(self))}</code></summary>"
-            f"<table><thead>{head}</thead><tbody>{rows}</tbody></table></details>"
-        )
+        ]
+        table = html_table(["node", "parents", "parameters"], rows)
+        head = f"<summary><code>{escape(repr(self))}</code></summary>"
+        return f"<details>{head}{table}</details>"
 
     def _parents(self, j):
         return [self.nodes[i] for i in np.flatnonzero(self.adjacency_matrix[:, j])]

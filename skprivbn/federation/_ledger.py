@@ -10,6 +10,7 @@ from textwrap import wrap
 from typing import Any, NamedTuple
 
 from skprivbn.privacy import DistributedNoise, zcdp_epsilon
+from skprivbn.utils import html_table, import_optional
 
 COORDINATOR = "coordinator"
 #: where something comes from that is in no single message
@@ -198,21 +199,10 @@ class LedgerTable:
     __repr__ = __str__
 
     def _repr_html_(self):
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="text-align:left">{escape(str(cell))}</td>' for cell in row
-            )
-            + "</tr>"
-            for row in self.rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table(self.columns, self.rows)
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame."""
-        from skprivbn.utils import import_optional
-
         pandas = import_optional("pandas", "LedgerTable.to_frame")
         return pandas.DataFrame(self.rows, columns=self.columns)
 
@@ -454,8 +444,6 @@ class Ledger:
 
     def to_frame(self) -> Any:
         """Return all messages as a pandas DataFrame."""
-        from skprivbn.utils import import_optional
-
         pandas = import_optional("pandas", "Ledger.to_frame")
         return pandas.DataFrame(self.entries, columns=LedgerEntry._fields)
 

@@ -66,7 +66,12 @@ from skprivbn.privacy._options import (
 )
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
-from skprivbn.utils._sklearn import RenamedParameters, StrOptions, _fit_context
+from skprivbn.utils._sklearn import (
+    RenamedParameters,
+    StrOptions,
+    _fit_context,
+    moved_into,
+)
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
@@ -289,22 +294,16 @@ class DPCGMLearner(
 
     _steps = {"step": "step"}
     _renamed = {
-        "discrepancy": "method_params={'discrepancy': 0.7}",
         "tied": "clique_params={'stationary': True}",
         "max_states": "clique_params={'max_model_cells': ...}",
-        "cgm_params": "method_params=",
-        "psgd_params": "method_params=",
-        "inference": "method_params={'inference': ...}",
-        "max_cells": "method_params={'max_cells': ...}",
-        "max_iter": "method_params={'max_iter': ...}",
-        "regularization": "method_params={'regularization': ...}",
-        "stationary": "clique_params={'stationary': True}",
-        "structural_zeros": "clique_params={'structural_zeros': ...}",
-        "workload": "clique_params={'workload': ...}",
-        "max_model_cells": "clique_params={'max_model_cells': ...}",
         "max_records": "contribution={'kind': 'clip', 'max_records': ...}",
-        "max_weight": "contribution={'max_weight': ...}",
-        "null_state": "contribution={'null_state': ...}",
+        "psgd_params": "method_params=",
+        **moved_into("clique_params", ("structural_zeros", "workload")),
+        **moved_into("contribution", ("max_weight", "null_state")),
+        **moved_into(
+            "method_params",
+            ("discrepancy", "inference", "max_cells", "max_iter", "regularization"),
+        ),
     }
     protocols = (release_tables, column_tables, score_rows, keep_predictions)
     _parameter_constraints = {

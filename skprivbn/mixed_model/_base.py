@@ -47,7 +47,7 @@ from skprivbn.utils._sklearn import (
     StrOptions,
     _fit_context,
     fill_params,
-    settings_of,
+    moved_into,
 )
 from skprivbn.utils._typing import PerRow, TableLike
 from skprivbn.utils._validation import keep_types
@@ -198,7 +198,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         "arrangement": "effect_params={'crossed': True}",
         "n_quadrature": "quadrature_params={'n_nodes': ...}",
         "tol": "quadrature_params={'tol': ...}",
-        **settings_of("effect_params", EFFECT_PARAMS),
+        **moved_into("effect_params", EFFECT_PARAMS),
     }
 
     __metadata_request__fit = {

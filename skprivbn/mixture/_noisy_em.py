@@ -22,7 +22,6 @@ from skprivbn.federation import (
     program,
 )
 from skprivbn.federation._rows import paired_blocks
-from skprivbn.mixture._em import MixtureTerms, check_given, first_mixture
 from skprivbn.mixture._gaps import fill_with_zeros, statistics_of_gaps
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
@@ -36,6 +35,7 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import merge_centroids, nearest_cells
+from skprivbn.mixture._terms import MixtureTerms, check_given, first_mixture
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._noise_report import noisy_number
 from skprivbn.privacy._options import check_bounds

@@ -16,16 +16,7 @@ from sklearn.utils import check_random_state
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.mixture._em import (
-    EACH,
-    FEW_ENTRIES,
-    FIRST,
-    ILL_DEFINED,
-    EMTerms,
-    Given,
-    em,
-    first_mixture,
-)
+from skprivbn.mixture._em import EACH, FEW_ENTRIES, FIRST, ILL_DEFINED, em
 from skprivbn.mixture._gaussian_steps import IllDefinedCovarianceError, isotropic
 from skprivbn.mixture._model import FittedMixtureMixin
 from skprivbn.mixture._noisy_em import (
@@ -36,6 +27,7 @@ from skprivbn.mixture._noisy_em import (
     noisy_em,
 )
 from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
+from skprivbn.mixture._terms import EMTerms, Given, first_mixture
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms

@@ -28,9 +28,9 @@ from skprivbn.federation import (
     row_blocks,
     sum_over_rows,
 )
-from skprivbn.mixture._em import MAX_LLOYD_ROUNDS
 from skprivbn.mixture._gaps import entries, fill_with_zeros
 from skprivbn.mixture._gaussian_steps import Mixture, as_matrices
+from skprivbn.mixture._terms import MAX_LLOYD_ROUNDS
 from skprivbn.utils._memoise import memoise
 
 CENTRES = "centres and sizes of clusters of min_rows rows or more"

@@ -1,6 +1,5 @@
 """The privacy accountant: what was spent, what is left; in memory or in a file."""
 
-import html
 import json
 import math
 import os
@@ -20,6 +19,7 @@ from skprivbn.privacy._composition import (
     public_delta,
     total_cost,
 )
+from skprivbn.utils import html_table
 from skprivbn.utils._locked_file import hold_lock, replace_file
 
 _FORMAT = "skprivbn-privacy-budget-1"
@@ -373,23 +373,16 @@ class PrivacyAccountant:
         )
 
     def _repr_html_(self):
-        def cells(*values):
-            return "".join(f"<td>{html.escape(value)}</td>" for value in values)
-
-        def number(value):
-            return "" if value is None else f"{value:g}"
+        def words(*numbers):
+            return ["" if number is None else f"{number:g}" for number in numbers]
 
         rows = [
-            cells(s.what, s.unit or "", *map(number, (s.epsilon, s.delta, s.rho)))
+            (s.what, s.unit or "", *words(s.epsilon, s.delta, s.rho))
             for s in self.history
         ]
-        spent, left = self.spent(), self.remaining()
-        rows.append(cells("spent", "", number(spent.epsilon), number(spent.delta), ""))
-        rows.append(cells("left", "", number(left.epsilon), number(left.delta), ""))
-        names = "release", "hides", "epsilon", "delta", "rho"
-        head = "".join(f"<th>{name}</th>" for name in names)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<table><tr>{head}</tr>{body}</table>"
+        rows.append(("spent", "", *words(*self.spent(), None)))
+        rows.append(("left", "", *words(*self.remaining(), None)))
+        return html_table(["release", "hides", "epsilon", "delta", "rho"], rows)
 
 
 def _make_spend(epsilon, delta, rho, what, unit):

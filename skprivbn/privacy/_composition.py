@@ -9,6 +9,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from skprivbn.utils import html_table
+
 #: what neighbouring data sets differ in: a row, all rows of a person, or the values of
 #: one record, the number of records being known
 UNITS = ("rows", "individuals", "values")
@@ -52,9 +54,7 @@ class PrivacyCost(_Cost):
     def _repr_html_(self):
         # an accountant's word: "hides" rows, individuals or values
         cells = [self.unit or "", f"{self.epsilon:g}", f"{self.delta:g}"]
-        head = "".join(f"<th>{name}</th>" for name in ("hides", "epsilon", "delta"))
-        body = "".join(f"<td>{cell}</td>" for cell in cells)
-        return f"<table><tr>{head}</tr><tr>{body}</tr></table>"
+        return html_table(["hides", "epsilon", "delta"], [cells])
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ import contextlib
 import functools
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from html import escape
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ __all__ = [
     "LazyModule",
     "by_column",
     "column_names",
+    "html_table",
     "import_optional",
     "tell_progress",
     "warn_leak",
@@ -68,6 +70,34 @@ class LazyModule:
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(import_module(self._name), attribute)
+
+
+def html_table(columns: Sequence, rows: Iterable[Sequence]) -> str:
+    """Return a table as HTML, with cells escaped.
+
+    Parameters
+    ----------
+    columns : sequence
+        Their names.
+    rows : iterable of sequence
+
+    Returns
+    -------
+    html : str
+
+    Examples
+    --------
+    >>> from skprivbn.utils import html_table
+    >>> "a &lt; b" in html_table(["test", "result"], [("a < b", True)])
+    True
+    """
+    head = "".join(f"<th>{escape(str(name))}</th>" for name in columns)
+    lines = [
+        "".join(f'<td style="text-align:left">{escape(str(cell))}</td>' for cell in row)
+        for row in rows
+    ]
+    body = "".join(f"<tr>{cells}</tr>" for cells in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def column_names(estimator: Any) -> list[str]:

@@ -62,7 +62,7 @@ __all__ = [
     "check_parameters",
     "fill_params",
     "open_callbacks",
-    "settings_of",
+    "moved_into",
     "validate_params",
 ]
 
@@ -173,7 +173,7 @@ class RenamedParameters:
             )
 
 
-def settings_of(group, names):
+def moved_into(group, names):
     """Return what to write for parameters that have become settings of a group.
 
     Parameters

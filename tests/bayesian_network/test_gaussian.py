@@ -230,4 +230,4 @@ def test_graph_views_agree():
     assert network.is_markov_equivalent(network)
     html = network._repr_html_()
     assert repr(network).startswith("GaussianBayesianNetwork(n_nodes=5, ")
-    assert all(f"<td>{node}</td>" in html for node in NODES)
+    assert all(f">{node}</td>" in html for node in NODES)

@@ -12,8 +12,9 @@ from skprivbn.federation import (
     PartyRefusal,
     check_received,
 )
-from skprivbn.mixture._em import EMTerms, Given, em
+from skprivbn.mixture._em import em
 from skprivbn.mixture._noisy_em import PrivateEMTerms, noisy_em, sensitivities
+from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds

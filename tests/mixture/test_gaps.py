@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import InProcessFederation, Runner
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._em import EMTerms, Given, em
+from skprivbn.mixture._em import em
 from skprivbn.mixture._gaps import bounded_moments, factor_of
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
@@ -24,6 +24,7 @@ from skprivbn.mixture._noisy_em import (
     round_rows,
     sensitivities,
 )
+from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import HorizontalPartition, RowSource
 from tests.federation.flare import hospitals
 from tests.federation.hostile import HostileTerms

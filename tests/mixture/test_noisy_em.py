@@ -10,7 +10,6 @@ from sklearn.mixture import GaussianMixture
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.federation import Me
 from skprivbn.mixture import PPEMGaussianMixture, _noisy_em
-from skprivbn.mixture._em import Given
 from skprivbn.mixture._gaussian_steps import (
     local_statistics,
     n_statistics,
@@ -26,6 +25,7 @@ from skprivbn.mixture._noisy_em import (
     round_sums,
     sensitivities,
 )
+from skprivbn.mixture._terms import Given
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skprivbn.mixture._em import Given
 from skprivbn.mixture._seeding import most_likely_order
+from skprivbn.mixture._terms import Given
 
 
 def moments(kind, X, labels):

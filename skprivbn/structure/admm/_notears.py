@@ -46,7 +46,7 @@ from skprivbn.utils._sklearn import (
     RenamedParameters,
     StrOptions,
     fill_params,
-    settings_of,
+    moved_into,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -79,7 +79,7 @@ class ADMMMixin(RenamedParameters, CallbackSupportMixin, RowsMixin):
         "verbose": ["verbose"],
     }
 
-    _renamed = settings_of("admm_params", ADMM_PARAMS)
+    _renamed = moved_into("admm_params", ADMM_PARAMS)
 
     @property
     def _steps(self):
@@ -297,7 +297,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     """
 
     protocols = (admm, network_moments, score_rows, keep_predictions)
-    _renamed = ADMMMixin._renamed | settings_of("mlp_params", MLP_PARAMS)
+    _renamed = ADMMMixin._renamed | moved_into("mlp_params", MLP_PARAMS)
     _networks = (GaussianBayesianNetwork, MLPNetwork)
     _parameter_constraints = {
         **ADMMMixin._parameter_constraints,

@@ -59,7 +59,7 @@ from skprivbn.utils._sklearn import (
     StrOptions,
     _fit_context,
     fill_params,
-    settings_of,
+    moved_into,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
 
@@ -262,7 +262,7 @@ class CollectiveBayesianNetwork(
 
     protocols = (collective, score_columns, score_rows, keep_predictions)
     _steps = {"step": "turn", "every": 100}
-    _renamed = settings_of("search_params", SEARCH_PARAMS)
+    _renamed = moved_into("search_params", SEARCH_PARAMS)
     _parameter_constraints = {
         "parties": PARTIES_CONSTRAINT,
         "disclosure": [StrOptions({"private_counts", "rows"})],

@@ -53,7 +53,7 @@ from skprivbn.utils._sklearn import (
     Interval,
     RenamedParameters,
     StrOptions,
-    settings_of,
+    moved_into,
 )
 from skprivbn.utils._typing import RandomStateLike
 
@@ -270,8 +270,8 @@ class FederatedBayesianNetwork(
     }
     _backends = BACKENDS
     _renamed = {
-        **settings_of("search_params", SEARCH_PARAMS),
-        **settings_of("count_params", COUNT_PARAMS),
+        **moved_into("search_params", SEARCH_PARAMS),
+        **moved_into("count_params", COUNT_PARAMS),
         "continuous": "states={'age': 'continuous', ...}",
     }
     _steps = {"step": "round"}

@@ -10,7 +10,8 @@ from skprivbn.federation._models import describe_model
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.mixture._em import EMTerms, Given, em
+from skprivbn.mixture._em import em
+from skprivbn.mixture._terms import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.programs import KeptTerms, keep_predictions
 from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
