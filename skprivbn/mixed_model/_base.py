@@ -266,9 +266,13 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         """
         has_noise = getattr(self, "epsilon", None) is not None
         if is_partition(X):
-            clusters, names = name_columns(cluster), None
-            if isinstance(cluster, list):
-                names = cluster
+            if y is None and "y" not in getattr(X, "aligned", "y"):
+                raise PartitionError(
+                    "the partition has no y: name its column, as in "
+                    "fit(rows, y='died'), or give HorizontalPartition(blocks, y=...)"
+                )
+            clusters = name_columns(cluster)
+            names = None if cluster is None else list(clusters.values())
         else:
             beside = {"offset": offset, "sample_weight": sample_weight}
             for name, values in {"y": y, "cluster": cluster, **beside}.items():
@@ -288,10 +292,6 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         beside = {"y": y, **clusters, "offset": offset, "sample_weight": sample_weight}
         beside["individual"] = individual if has_noise else None
         partition = self._check_rows(X, party, **beside)
-        if "y" not in partition.aligned:
-            raise PartitionError(
-                "the partition has no y: HorizontalPartition(rows, y=..., cluster=...)"
-            )
         keys = [key for key in cluster_keys(8) if key in partition.aligned]
         require_columns(self, partition, keys)
         return self._learn_watched(X, y, partition, list(names or keys))

@@ -315,7 +315,7 @@ class FittedGLMMMixin:
         -------
         summary : GLMMSummary
             Prints as text, shows as HTML in a notebook; ``conf_int()``,
-            ``to_frame()``.
+            ``to_frame()``, ``to_latex()``, ``to_markdown()``.
         """
         check_is_fitted(self)
         features = column_names(self)

@@ -8,6 +8,14 @@ from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
 
+#: what stands for characters that have a meaning of their own
+_MARKDOWN = str.maketrans({c: f"\\{c}" for c in "|*_`\\"})
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%_#${}"}
+    | {"<": "$<$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"\\": r"\textbackslash{}"}
+)
+
 
 def _print_p(p):
     """Return a p value as journals print it."""
@@ -229,8 +237,7 @@ class GLMMSummary:
             Of these.
         digits : int, default=None
             After the decimal point, for text as journals print it: estimates, intervals
-            and p values, of which pandas makes tables, as in
-            ``to_frame(digits=2).to_latex(escape=True)``.
+            and p values, as in :meth:`to_latex` and :meth:`to_markdown`.
 
         Returns
         -------
@@ -241,15 +248,75 @@ class GLMMSummary:
         pandas = import_optional("pandas", "GLMMSummary.to_frame")
         columns = self._columns(exponentiate, conf_int, level)
         if digits is not None:
-            estimates, *_, p = columns.items()
-            columns = {estimates[0]: [f"{value:.{digits}f}" for value in estimates[1]]}
-            if conf_int:
-                columns[f"{100 * level:g} % CI"] = [
-                    f"{low:.{digits}f} to {high:.{digits}f}"
-                    for low, high in self._limits(level, exponentiate).T
-                ]
-            columns["p"] = [_print_p(value) for value in p[1]]
+            columns = self._printed(exponentiate, conf_int, level, digits)
         return pandas.DataFrame(columns, index=self.names)
+
+    def _printed(self, exponentiate, conf_int, level, digits):
+        """Return columns of text as journals print them."""
+        estimates, *_, p = self._columns(exponentiate, conf_int, level).items()
+        columns = {estimates[0]: [f"{value:.{digits}f}" for value in estimates[1]]}
+        if conf_int:
+            columns[f"{100 * level:g} % CI"] = [
+                f"{low:.{digits}f} to {high:.{digits}f}"
+                for low, high in self._limits(level, exponentiate).T
+            ]
+        return columns | {"p": [_print_p(value) for value in p[1]]}
+
+    def _printed_rows(self, escapes, *options):
+        """Return the rows of a printed table, that of the header first."""
+        columns = self._printed(*options)
+        rows = [["", *columns], *zip(self.names, *columns.values())]
+        return [[str(cell).translate(escapes) for cell in row] for row in rows]
+
+    def to_markdown(
+        self,
+        *,
+        exponentiate: bool = False,
+        conf_int: bool = False,
+        level: float = 0.95,
+        digits: int = 2,
+    ) -> str:
+        """Return the fixed effects as a table in Markdown.
+
+        Parameters
+        ----------
+        exponentiate, conf_int, level, digits :
+            As of :meth:`to_frame`.
+
+        Returns
+        -------
+        table : str
+        """
+        options = exponentiate, conf_int, level, digits
+        head, *rows = self._printed_rows(_MARKDOWN, *options)
+        line = [":--", *["--:"] * (len(head) - 1)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (head, line, *rows))
+
+    def to_latex(
+        self,
+        *,
+        exponentiate: bool = False,
+        conf_int: bool = False,
+        level: float = 0.95,
+        digits: int = 2,
+    ) -> str:
+        """Return the fixed effects as a ``tabular`` of LaTeX, with rules of booktabs.
+
+        Parameters
+        ----------
+        exponentiate, conf_int, level, digits :
+            As of :meth:`to_frame`.
+
+        Returns
+        -------
+        table : str
+        """
+        options = exponentiate, conf_int, level, digits
+        rows = self._printed_rows(_LATEX, *options)
+        head, *lines = (" & ".join(row) + r" \\" for row in rows)
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}"
+        parts = begin, r"\toprule", head, r"\midrule", *lines, r"\bottomrule"
+        return "\n".join([*parts, r"\end{tabular}"])
 
     def _table(self):
         rows = [

@@ -183,12 +183,26 @@ def check_features(estimator, partition, reset):
         elif hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
         return partition
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if fitted is not None and given is not None and set(given) != set(fitted):
+        more = [name for name in given if name not in fitted]
+        less = [name for name in fitted if name not in given]
+        # what goes beside rows is still among the columns until it is named
+        named = (
+            ", or name what it is (y=, ...)" if hasattr(partition, "aligned") else ""
+        )
+        wrong = (
+            [f"{more} beside what it was fitted to: leave it out{named}"]
+            if more
+            else []
+        )
+        wrong += [f"not {less}, which it was fitted to"] if less else []
+        raise ValueError(f"{user}: X has {', and '.join(wrong)}")
     if partition.n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {partition.n_features} features, but {user} is expecting "
             f"{estimator.n_features_in_} features as input"
         )
-    fitted = getattr(estimator, "feature_names_in_", None)
     if fitted is None or given is None:
         if (fitted is None) != (given is None):
             has, had = ("names", "none") if fitted is None else ("no names", "some")
@@ -197,10 +211,6 @@ def check_features(estimator, partition, reset):
                 f"{had}: they are taken in their order"
             )
         return partition
-    if set(given) != set(fitted):
-        raise ValueError(
-            f"X has the features {list(given)}, but {user} was fitted to {list(fitted)}"
-        )
     if list(given) == list(fitted):
         return partition
     return partition.reorder(list(fitted))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -38,7 +39,9 @@ from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
     check_block,
     declared_categories,
+    is_missing,
     keep_types,
+    other_ways,
     validate_table,
 )
 
@@ -59,8 +62,9 @@ class VerticalPartition(LocalPartition):
     columns : dict of str to sequence of str, default=None
         Names of each party's columns; read off dataframes, else ``party__0``,
         ``party__1``, ...
-    keys : str or dict of str to array-like of shape (n_rows,), default=None
-        Keys of each party's records, or the column of all dataframes that has them.
+    keys : str or dict of str to (str or array-like of shape (n_rows,)), default=None
+        The column of all dataframes that has the keys of records; or, for each party,
+        its name or the keys themselves.
         Without keys, records are aligned by order.
     order : sequence of str, default=None
         All column names, in the order in which the estimator shall see them; the
@@ -96,7 +100,7 @@ class VerticalPartition(LocalPartition):
         self,
         blocks: Mapping[str, ArrayLike],
         columns: Mapping[str, Sequence[str]] | None = None,
-        keys: str | Mapping[str, ArrayLike] | None = None,
+        keys: str | Mapping[str, str | ArrayLike] | None = None,
         order: Sequence[str] | None = None,
         *,
         owner: Mapping[str, str] | None = None,
@@ -117,6 +121,9 @@ class VerticalPartition(LocalPartition):
         self.max_records, self.reveal_membership = max_records, reveal_membership
         refuse_paths(blocks)
         if isinstance(keys, str):
+            keys = dict.fromkeys(blocks, keys)
+        if keys is not None:
+            check_is_mapping(keys, "keys", "one key per record")
             blocks, keys = _take_keys(blocks, keys)
         self._blocks, self.columns = {}, {}
         declared = {}
@@ -249,11 +256,15 @@ class VerticalPartition(LocalPartition):
     def _attach_keys(self, keys):
         self.has_keys = keys is not None
         if self.has_keys:
-            check_is_mapping(keys, "keys", "one key per record")
             for name, block in self._blocks.items():
                 if name not in keys:
                     raise PartitionError(f"keys lacks those of party {name!r}")
                 block["keys"] = column_or_1d(keys[name])
+                if any(map(is_missing, block["keys"].tolist())):
+                    raise PartitionError(
+                        f"keys of party {name!r} has missing ones: leave these records "
+                        "out"
+                    )
                 if len(set(block["keys"].tolist())) < len(block["keys"]):
                     raise PartitionError(
                         f"keys of party {name!r} has some more than once: a key stands "
@@ -279,7 +290,7 @@ class VerticalPartition(LocalPartition):
             sizes = {name: lengths.pop() for name, lengths in counts.items()}
             raise PartitionError(
                 f"parties hold different numbers of rows: {sizes}; without keys, "
-                "records are aligned by order"
+                'records are aligned by order: name their column, keys="customer_id"'
             )
 
     @property
@@ -291,23 +302,30 @@ class VerticalPartition(LocalPartition):
         return self.columns[name]
 
     def __repr__(self):
-        sizes, n_rows = count_columns(self.columns), max(self.n_rows().values())
-        return f"VerticalPartition({sizes}; {n_rows} rows)"
+        numbers = set(self.n_rows().values())
+        n_rows = " and ".join(map(str, sorted(numbers)))
+        return f"VerticalPartition({count_columns(self.columns)}; {n_rows} rows)"
 
 
-def _take_keys(blocks, column):
-    """Return dataframes without a column, and the column of each."""
-    lacking = [n for n, b in blocks.items() if column not in (column_labels(b) or [])]
+def _take_keys(blocks, keys):
+    """Return tables without the columns that `keys` names, and these columns."""
+    blocks, keys = dict(blocks), dict(keys)
+    named = {name: key for name, key in keys.items() if isinstance(key, str)}
+    labels = {
+        name: column_labels(blocks[name]) or [] for name in named if name in blocks
+    }
+    lacking = [name for name, of in labels.items() if named[name] not in of]
     if lacking:
         raise PartitionError(
-            f"keys={column!r} is no column of {lacking}: give dataframes that have it, "
-            "or keys={'bank': ..., 'insurer': ...}"
+            f"keys={named[lacking[0]]!r} is no column of {lacking}: give dataframes "
+            "that have it, or the name that it has at each party, "
+            "keys={'bank': 'customer_id', 'insurer': 'client'}"
         )
-    rest = {
-        name: block[[label for label in block.columns if label != column]]
-        for name, block in blocks.items()
-    }
-    return rest, {name: np.asarray(block[column]) for name, block in blocks.items()}
+    for name, of in labels.items():
+        table, column = blocks[name], named[name]
+        keys[name] = np.asarray(table[column])
+        blocks[name] = table[[label for label in of if label != column]]
+    return blocks, keys
 
 
 def check_vertical(
@@ -353,11 +371,12 @@ def check_vertical(
         if X.has_keys and not X.reveal_membership:
             warn_leak(
                 "keys= tells every party which of its records all others have, too; if "
-                "this is wanted, say so with reveal_membership=True"
+                "this is wanted, write reveal_membership=True beside keys="
             )
         finite = checks.get("ensure_all_finite", True)
         if isinstance(X, VerticalPartition):
-            return _check_blocks(X, dtype=dtype, ensure_all_finite=finite)
+            ways = other_ways(estimator, of_rows=False)
+            return _check_blocks(X, dtype, ensure_all_finite=finite, otherwise=ways)
         return X.checked(finite=finite)
     refuse_tables(X, "VerticalPartition")
     # Columns are selected on X as given: names and selectors need a dataframe.
@@ -370,12 +389,11 @@ def check_vertical(
     return VerticalPartition._at_places(X, values, held, names)
 
 
-def _check_blocks(partition, **checks):
+def _check_blocks(partition, dtype, **checks):
     """Return the partition with checked values, errors naming the holder."""
-    checked = copy(partition)
+    checked, check = copy(partition), partial(check_block, dtype=dtype, **checks)
     checked._blocks = {
-        name: block
-        | {"X": check_block(block["X"], partition.columns[name], holder=name, **checks)}
+        name: block | {"X": check(block["X"], partition.columns[name], holder=name)}
         for name, block in partition._blocks.items()
     }
     return checked

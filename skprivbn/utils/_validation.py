@@ -243,10 +243,12 @@ def refuse_text(
         text = np.frompyfunc(_is_text, 1, 1)(table).astype(bool)
         if names is None:
             names = [f"x{i}" for i in range(table.shape[-1])]
+        which = "it" if text.any(axis=0).sum() == 1 else "them"
         raise ValueError(
             f"X has text in {_columns(text, names)}{_of_party(holder)}, where numbers "
-            "are needed: leave it out, or make numbers of labels, as all parties "
+            f"are needed: leave {which} out, or make numbers of labels, as all parties "
             "together can with skprivbn.preprocessing.FederatedOneHotEncoder"
+            "(columns=...)"
         ) from error
 
 
@@ -298,13 +300,13 @@ def refuse_missing(
         )
 
 
-def other_ways(estimator: Any) -> str:
-    """Say what else can be done about gaps: by the estimator, or by all parties."""
+def other_ways(estimator: Any, *, of_rows: bool = True) -> str:
+    """Say what else can be done about gaps: by the estimator, or by holders of rows."""
     constraints, words = getattr(estimator, "_parameter_constraints", {}), ""
     if "missing" in constraints:
         options = sorted(constraints["missing"][0].options - {"auto", "error"})
         words = f", or you set missing={' or '.join(map(repr, options))}"
-    if getattr(estimator, "parties", None) is not None:
+    if not of_rows or getattr(estimator, "parties", None) is not None:
         return words  # a column is one party's, who needs nobody to complete it
     return (
         f"{words}; all parties together can with "

@@ -393,6 +393,21 @@ def test_partition_carries_everything(fitted):
         PrivateGLMMClassifier().fit(partition("y"), STUDY.y)
 
 
+def test_columns_of_a_partition_keep_their_names():
+    names = [f"x{i}" for i in range(STUDY.X.shape[1])]
+    frame = pd.DataFrame(STUDY.X, columns=names).assign(
+        died=STUDY.y, ward=STUDY.cluster
+    )
+    rows = HorizontalPartition.from_rows(frame, STUDY.party)
+    model = PrivateGLMMClassifier().fit(rows, y="died", cluster="ward")
+    assert model.factors_ == ["ward"] and "ward " in str(model.summary())
+    assert model.score(rows, y="died", cluster="ward") > 0.5
+    with pytest.raises(ValueError, match=r"X has \['ward'\] beside .* name what it is"):
+        model.score(rows, y="died")
+    with pytest.raises(PartitionError, match="no y: name its column"):
+        PrivateGLMMClassifier().fit(rows, cluster="ward")
+
+
 def test_a_party_with_unknown_clusters_refuses():
     model = PrivateGLMMClassifier(clusters=range(14))
     with pytest.raises(PartyError, match="do not fit"):

@@ -64,8 +64,31 @@ def test_text_for_a_journal():
     assert list(frame) == ["Odds ratio", "95 % CI", "p"]
     assert frame.loc["dose"].tolist() == ["2.01", "1.66 to 2.45", "<0.001"]
     assert frame.loc["(Intercept)"].tolist() == ["0.61", "0.37 to 0.99", "0.046"]
+    markdown = make_summary().to_markdown(exponentiate=True, conf_int=True)
+    assert markdown.splitlines()[2:4] == [
+        "| (Intercept) | 0.61 | 0.37 to 0.99 | 0.046 |",
+        "| dose | 2.01 | 1.66 to 2.45 | <0.001 |",
+    ]
     plain = make_summary().to_frame(digits=3)
     assert plain.loc["dose"].tolist() == ["0.700", "<0.001"]
+
+
+def test_tables_of_latex_and_markdown_show_names_as_they_are():
+    latex = make_summary().to_latex(exponentiate=True, digits=1)
+    assert latex.splitlines() == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r" & Odds ratio & p \\",
+        r"\midrule",
+        r"(Intercept) & 0.6 & 0.046 \\",
+        r"dose & 2.0 & $<$0.001 \\",
+        r"age\_60 \& sex|f & 1.0 & 0.947 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    markdown = make_summary().to_markdown()
+    assert markdown.splitlines()[0] == "|  | Estimate | p |"
+    assert markdown.splitlines()[-1] == r"| age\_60 & sex\|f | 0.02 | 0.947 |"
 
 
 @pytest.mark.parametrize(

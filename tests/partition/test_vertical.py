@@ -87,6 +87,41 @@ def test_keys_allow_unequal_rows():
     assert partition.has_keys and partition.n_rows() == {"a": 2, "b": 1}
 
 
+def test_parties_may_call_their_keys_differently():
+    bank = pd.DataFrame({"customer_id": [7, 8], "age": [1, 2]})
+    insurer = pd.DataFrame({"N° client": [8], "claim": [3]})
+    tables = {"bank": bank, "insurer": insurer}
+    names = {"bank": "customer_id", "insurer": "N° client"}
+    partition = VerticalPartition(tables, keys=names)
+    assert partition.feature_names == ["age", "claim"]
+    assert partition._blocks["bank"]["keys"].tolist() == [7, 8]
+    assert repr(partition).endswith("; 1 and 2 rows)")
+    given = VerticalPartition(
+        {**tables, "insurer": [[3]]}, keys={**names, "insurer": [8]}
+    )
+    assert given._blocks["insurer"]["keys"].tolist() == [8]
+    with pytest.raises(
+        PartitionError, match=r"no column of \['insurer'\].*keys={'bank'"
+    ):
+        VerticalPartition(tables, keys="customer_id")
+    with pytest.raises(PartitionError, match='name their column, keys="customer_id"'):
+        VerticalPartition(tables)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_a_record_without_a_key_is_left_out_by_its_holder(missing):
+    bank = pd.DataFrame({"id": np.array([7, missing], dtype=object), "age": [1, 2]})
+    with pytest.raises(PartitionError, match="keys of party 'bank' has missing ones"):
+        VerticalPartition({"bank": bank}, keys="id")
+
+
+def test_gaps_that_the_estimator_bears_are_said():
+    table = VerticalPartition({"bank": FRAME.assign(age=np.nan)})
+    learner = PrivateK2StructureLearner(ordering=table.feature_names)
+    with pytest.raises(ValueError, match="or you set missing='skip'$"):
+        check_vertical(learner, table)
+
+
 def test_of_two_copies_one_counts():
     pd = pytest.importorskip("pandas")
     kinds = pd.Categorical(["low", "high"], categories=["low", "high"])
