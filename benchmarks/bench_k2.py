@@ -1,7 +1,8 @@
 """What private K2 costs: counts against plain phe, whole fits, growth with records.
 
-Run as ``python benchmarks/bench_k2.py [paillier] [ot] [asia] [alarm] [parties]
-[opens]``; all parts by default. CPU time of all parties together, one run each.
+Run as ``python benchmarks/bench_k2.py [paillier] [ot] [products] [asia] [alarm]
+[parties] [opens]``; all parts by default. CPU time of all parties together, one run
+each.
 """
 
 import io
@@ -20,10 +21,15 @@ from skprivbn.crypto.shares import (
     Conversation,
     Indicators,
     JointTable,
+    SharedLookup,
     joint_counts,
     open_links,
     resolve_count_backend,
     run_together,
+)
+from skprivbn.crypto.shares._products import (
+    multiply_by_my_bits,
+    multiply_by_their_bits,
 )
 from skprivbn.datasets import (
     load_alarm,
@@ -33,6 +39,7 @@ from skprivbn.datasets import (
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
 
 NAMES = ("alice", "bob")
+PARTS = ["paillier", "ot", "products", "asia", "alarm", "parties", "opens"]
 
 
 def random_network():
@@ -54,27 +61,47 @@ def n_bytes(message):
     return len(message) if isinstance(message, bytes) else 0
 
 
-def share_counts(make_counts, codes, n_columns, dtype):
-    """Share a table of counts; return (table, CPU seconds, bytes of messages)."""
+def run_sides(protocol, *inputs):
+    """Run ``protocol(talk, links, input)`` for each party, from base transfers on.
+
+    Returns
+    -------
+    results : list
+        Of both parties.
+    seconds, size : float
+        CPU seconds, and bytes of messages.
+    """
     session, total = os.urandom(16), [0]
 
-    def side(name, own, n_own):
+    def side(name, own):
         talk = Conversation(name, NAMES, session)
         links = yield from open_links(talk)
-        table = JointTable(NAMES, Indicators([(own, n_own)]), n_columns)
-        (share,) = yield from make_counts()(
-            talk, links, [table], len(codes[0]), np.dtype(dtype)
-        )
+        result = yield from protocol(talk, links, own)
         yield from talk.finish()
-        return share
+        return result
 
     def note(sender, receiver, payload):
         total[0] += sum(n_bytes(part) for parts in payload.values() for part in parts)
 
     start = time.process_time()
-    sides = {name: side(name, c, n) for name, c, n in zip(NAMES, codes, n_columns)}
-    shares = run_together(sides, note)
-    return sum(shares.values()), time.process_time() - start, total[0]
+    sides = {name: side(name, own) for name, own in zip(NAMES, inputs)}
+    found = run_together(sides, note)
+    seconds = time.process_time() - start
+    return [found[name] for name in NAMES], seconds, total[0]
+
+
+def share_counts(make_counts, codes, n_columns, dtype):
+    """Share a table of counts; return (table, CPU seconds, bytes of messages)."""
+
+    def protocol(talk, links, own):
+        table = JointTable(NAMES, Indicators([own]), n_columns)
+        (share,) = yield from make_counts()(
+            talk, links, [table], len(codes[0]), np.dtype(dtype)
+        )
+        return share
+
+    shares, seconds, size = run_sides(protocol, *zip(codes, n_columns))
+    return sum(shares), seconds, size
 
 
 def phe_counts(codes, n_columns):
@@ -150,6 +177,55 @@ def bench_ot(n=1_000_000):
         "MB": size / 1e6,
         "bytes per record": size / n,
     }
+
+
+def bench_products(n=10_000, batch=1000):
+    """What networks of discrete and continuous columns, or mixtures, would be made of.
+
+    Numbers have 64 bits; a continuous column that chooses has 18, a set of four
+    configurations as many.
+    """
+    rng = np.random.default_rng(0)
+
+    def by_bits(talk, links, own):
+        total = 0
+        for start in range(0, n, batch):
+            part = own[start : start + batch]
+            if talk.name == NAMES[0]:
+                none = np.zeros((len(part), n_numbers), np.uint64)
+                side = multiply_by_my_bits(talk, links, NAMES[1:], part, none)
+            else:
+                side = multiply_by_their_bits(talk, links, NAMES[0], n_bits, part)
+            total = total + (yield from side).sum(axis=1, dtype=np.uint64)
+        return total
+
+    def look_up(talk, links, own):
+        table, which = np.arange(1 << 14)[None] << 16, np.zeros(n, dtype=int)
+        lookup = SharedLookup(NAMES, table, which)
+        yield from lookup.prepare(talk, links)
+        return (yield from lookup.look_up(talk, links, own))
+
+    rows = []
+
+    def note(what, seconds, size):
+        row = {"series": "primitives", "what": what, "n": n, "seconds": seconds}
+        rows.append(row | {"MB": size / 1e6, "bytes per record": size / n})
+        print(rows[-1], flush=True)
+
+    for n_bits, n_numbers, what in (
+        (18, 1, "product of two continuous columns"),
+        (4, 5, "5 numbers, added up by 4 configurations"),
+    ):
+        bits = rng.integers(0, 2, (n, n_bits)).astype(bool)
+        numbers = rng.integers(0, 1 << 18, (n, n_numbers)).astype(np.uint64)
+        shares, *costs = run_sides(by_bits, bits, numbers)
+        assert (sum(shares) == bits.T.astype(np.uint64) @ numbers).all()
+        note(what, *costs)
+    codes = rng.integers(0, 1 << 14, (2, n)).astype(np.uint16)
+    shares, *costs = run_sides(look_up, *codes)
+    assert (sum(shares) == (codes.sum(axis=0) % (1 << 14)) << 16).all()
+    note("a lookup in 2^14 entries for each record", *costs)
+    return rows
 
 
 def memory(entry):
@@ -271,7 +347,7 @@ def bench_random():
 def main(parts):
     """Run some parts; keep the rows that others have left."""
     kept = (read("k2") or {"rows": []})["rows"]
-    for part in parts or ["paillier", "ot", "asia", "alarm", "parties", "opens"]:
+    for part in parts or PARTS:
         rows = globals()[f"bench_{part}"]()
         rows = rows if isinstance(rows, list) else [rows]
         names = {row["series"] for row in rows}

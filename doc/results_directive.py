@@ -24,7 +24,9 @@ RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 
 
 def names(argument):
-    return [name.strip() for name in argument.split(",")]
+    # a name may have a comma: then semicolons stand between names
+    between = ";" if ";" in argument else ","
+    return [name.strip() for name in argument.split(between)]
 
 
 def conditions(argument):
