@@ -186,30 +186,32 @@ def _spreads(rows, count):
             yield Sum(
                 sums,
                 "sums and absolute sums of columns",
-                lambda: RowWeights(own, None, _count_sides(rows, own_mean)),
+                lambda: RowWeights(own, None, kish(_sides(rows, own_mean))),
             )
         ),
         2,
     )
     mean, unit = sums / count, unit_of_squares(sizes / count, count)
-    squares = sum_over_rows(
-        rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
-    )
+
     squares = yield Sum(
-        squares,
+        sum_over_rows(
+            rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
+        ),
         "squares of columns about the mean",
         lambda: RowWeights(
-            own, None, np.append(_count_sides(rows, mean), _count_values(rows))
+            own, None, _count_values(rows), sides=_sides(rows, mean, unit)
         ),
     )
     return mean, np.sqrt(squares / np.maximum(count - 1, 1)) * unit
 
 
-def _count_sides(rows, centre):
-    """Return how many own rows are above and below the centre of each column."""
-    return kish(
-        sum_over_rows(rows, lambda rows: rows_beside(rows - centre, np.ones(len(rows))))
-    )
+def _sides(rows, centre, unit=1.0):
+    """Return how much own rows differ from the centre of each column, on each side."""
+
+    def beside(rows):
+        return rows_beside((rows - centre) / unit, np.ones(len(rows)))
+
+    return sum_over_rows(rows, beside)
 
 
 def _count_values(rows):

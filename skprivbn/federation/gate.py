@@ -64,12 +64,17 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
         raise TypeError("integers are summed with ALL_ROWS or COUNTS as their weights")
     if not isinstance(weights, RowWeights):
         raise TypeError(f"weights cannot be {type(weights).__name__}")
-    squares = np.zeros(0)
+    told = [vector, weights.total / _UNIT]
     if weights.squares is not None:
-        squares = weights.squares / _UNIT
-        squares = np.where(weights.total > 0, np.maximum(squares, _STEP), 0.0)
-    cells = weights.cells / _UNIT
-    return np.concatenate([vector, weights.total / _UNIT, squares, cells])
+        told.append(_squares_above(weights.total, weights.squares))
+    sides, squares = weights.sides
+    told += [weights.cells / _UNIT, sides / _UNIT, _squares_above(sides, squares)]
+    return np.concatenate(told)
+
+
+def _squares_above(sums, squares):
+    """Return sums of squares as they are told: none only where there are no weights."""
+    return np.where(sums > 0, np.maximum(squares / _UNIT, _STEP), 0.0)
 
 
 def weigh_rows(rows: Any, weigh: Callable[[np.ndarray], Any]) -> RowWeights:
@@ -131,8 +136,8 @@ def check_rows(
     """
     rows = effective_rows(total, n_values, weights)
     least = np.full(len(rows), min_cell_count if weights is COUNTS else min_rows)
-    if isinstance(weights, RowWeights) and weights.cells.size:
-        least[-weights.cells.size :] = min_cell_count
+    if isinstance(weights, RowWeights):
+        least[weights.total.size :] = min_cell_count
     few = (rows > 0) & (rows < least - _SLACK) & (least > 1)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
@@ -152,7 +157,7 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
 
     Returns
     -------
-    n_rows : ndarray of shape (n_blocks + n_cells,)
+    n_rows : ndarray of shape (n_blocks + n_cells + n_sides,)
     """
     if weights is COUNTS:
         return np.abs(total[:n_values]).astype(np.float64)
@@ -161,14 +166,22 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
     behind = total[n_values:]
     if total.dtype.kind == "i":
         return behind.astype(np.float64)
-    if isinstance(weights, Weighing) or weights.squares is None:
+    if isinstance(weights, Weighing):
         return behind * _UNIT
-    n_blocks = len(weights.total)
-    sums, squares, cells = np.split(behind * _UNIT, [n_blocks, 2 * n_blocks])
-    rows = np.divide(sums**2, squares, out=np.zeros_like(squares), where=squares > 0)
-    # however small, weights are those of some rows
-    rows = np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
-    return np.append(rows, cells)
+    sizes = [weights.total.size, np.size(weights.squares), weights.cells.size]
+    if weights.squares is None:
+        sizes[1] = 0
+    ends = np.cumsum([*sizes, *np.shape(weights.sides)[1:]])
+    rows, squares, cells, *sides = np.split(behind * _UNIT, ends)
+    if weights.squares is not None:
+        rows = _some_rows(rows, squares)
+    return np.concatenate([rows, cells, _some_rows(*sides)])
+
+
+def _some_rows(sums, squares):
+    """Return effective numbers of rows: however small, weights are those of some."""
+    rows = kish(np.stack([sums, squares]))
+    return np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
 
 
 def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -188,7 +201,8 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     -------
     sums : ndarray of shape (2, 2 * n_columns)
         Of weights, and of their squares: above the centre, then below. They add up
-        over blocks of rows; :func:`kish` makes numbers of rows of them.
+        over blocks of rows, and over parties as the sides of :class:`RowWeights`;
+        :func:`kish` makes numbers of rows of them.
 
     Examples
     --------

@@ -174,14 +174,18 @@ class RowWeights(NamedTuple):
         as those with one of two values of a column: held against the smallest count
         of a table, and not against the fewest rows of a block.
     columns : tuple of (int, str or tuple of these), default=()
-        Which column of X, or what beside it, each block and cell belongs to, for a
-        refusal that helps.
+        Which column of X, or what beside it, each block, cell and side belongs to, for
+        a refusal that helps.
+    sides : ndarray of shape (2, n_sides), default=()
+        Like cells, of weights that vary: sums of these and of their squares, in a unit
+        that all parties know. One row may be nearly all of a sum, whatever others have.
     """
 
     total: np.ndarray
     squares: np.ndarray | None = None
     cells: np.ndarray = np.zeros(0)
     columns: tuple = ()
+    sides: np.ndarray = np.zeros((2, 0))
 
     @classmethod
     def of(cls, weights: ArrayLike) -> Self:

@@ -372,7 +372,7 @@ class Runner:
         weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
         weights = weights() if callable(weights) else weights
         if isinstance(weights, RowWeights) and session.min_cell_count <= 1:
-            weights = weights._replace(cells=np.zeros(0))
+            weights = weights._replace(cells=np.zeros(0), sides=np.zeros((2, 0)))
         told = with_rows(vector, weights, self._count_rows())
         total = yield from self._add("parties", told, step)
         self._has_uncompared_total = True

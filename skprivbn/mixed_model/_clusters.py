@@ -8,7 +8,7 @@ size are worked on at once.
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 
@@ -431,13 +431,14 @@ def weigh(columns, groups=()):
 def joined(*weights):
     """Return the weights of several parts of a vector together."""
     parts = [part for part in weights if part is not None]
-    *pieces, columns = zip(*parts)
-    blocks, cells = [], []
-    for part, about in zip(parts, columns):
-        n_blocks, n_cells = len(part.total), len(part.cells)
-        about = (*about, *[None] * (n_blocks + n_cells - len(about)))
-        blocks, cells = [*blocks, *about[:n_blocks]], [*cells, *about[n_blocks:]]
-    return RowWeights(*map(np.concatenate, pieces), (*blocks, *cells))
+    totals, squares, cells, _, sides = zip(*parts)
+    named = [[], [], []]
+    for part in parts:
+        about = iter(part.columns)
+        for names, of_kind in zip(named, (part.total, part.cells, part.sides[0])):
+            names += [next(about, None) for _ in of_kind]
+    pieces = map(np.concatenate, (totals, squares, cells))
+    return RowWeights(*pieces, tuple(chain(*named)), np.hstack(sides))
 
 
 def count_by_group(deviations, weights, groups):

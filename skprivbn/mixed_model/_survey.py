@@ -248,7 +248,7 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     mean, unit = sums / n, unit_of_squares(sizes / n, n)
     # products have weights, too, which need room
     rough = 2.0**7 * unit
-    squares, more, counted = ((columns - mean) / unit) ** 2, np.zeros(0), None
+    deviations, more, counted = (columns - mean) / unit, np.zeros(0), None
     if terms.centres_offset:
         rows = replace(rows, offset=rows.offset - mean[-1])
     if look is not None:
@@ -256,9 +256,9 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
             mean[:n_features], rough[:n_features], terms.fit_intercept, terms.random
         )
         more, counted = look(rows, columns_of.fixed(rows.X), target, n)
-    vector = np.append(squares.sum(axis=0), more)
+    vector = np.append((deviations**2).sum(axis=0), more)
     survey, rows, total = yield from _add_squares(
-        vector, columns - mean, target, counted, survey, rows
+        vector, deviations, target, counted, survey, rows
     )
     squares, more = np.split(total, [width])
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
@@ -547,7 +547,7 @@ def _count_values(rows, deviations, survey):
     mean = own.mean(axis=0) if len(own) else np.zeros(own.shape[1])
     centres, counted = centres_of_pairs(own, mean)
     products, own = rows_of_pairs(own - centres, ones, counted), own - mean
-    cells = np.hstack([rows_beside(deviations, ones), rows_beside(own[:, -3:], ones)])
+    beside, sides = rows_beside(own[:, -3:], ones), rows_beside(deviations, ones)
     values = rows_of_values(rows.X, ones, count_values(rows.X))
     groups = [
         (codes, _opened(survey, factor))
@@ -555,11 +555,12 @@ def _count_values(rows, deviations, survey):
     ]
     random = np.unique(terms.random.columns[terms.random.columns >= 0])
     by_cluster = count_by_group(own[:, [*random, -1]], ones, groups)
-    cells = kish(np.hstack([cells, values, products]))
+    cells = kish(np.hstack([beside, values, products]))
     # which columns these are about
     names = [*range(rows.X.shape[1]), "offset", "sample_weight", "y"]
-    beside = [*range(deviations.shape[1])] * 2 + names[-3:] * 2
     pairs = list(combinations(names, 2))
-    columns = beside + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
+    columns = names[-3:] * 2 + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
     columns = (None, *columns, *["cluster"] * len(by_cluster))
-    return plain._replace(cells=np.append(cells, by_cluster), columns=columns)
+    columns += (*range(deviations.shape[1]),) * 2
+    cells = np.append(cells, by_cluster)
+    return plain._replace(cells=cells, columns=columns, sides=sides)

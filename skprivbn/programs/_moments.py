@@ -173,7 +173,12 @@ def moments(me: Me) -> Generator[Any, Any, dict]:
         total = yield Noisy(integers, noise, "noisy counts, sums and squares of rows")
         return {"noisy": total}
     rows, weights = me.numbers(gaps=terms.gaps), _weights_of(me)
-    return (yield from add_moments(rows, weights, terms.second, terms.centre))
+    is_limited = max(me.min_rows, me.min_cell_count) > 1
+    return (
+        yield from add_moments(
+            rows, weights, terms.second, terms.centre, is_limited=is_limited
+        )
+    )
 
 
 def add_moments(
@@ -182,6 +187,7 @@ def add_moments(
     second: str = "full",
     centre: str = "pooled",
     pairs: bool = False,
+    is_limited: bool = True,
 ) -> Generator[Any, Any, dict]:
     """Add counts and sums, then squares about the mean: a part of other programs.
 
@@ -195,6 +201,9 @@ def add_moments(
     pairs : bool, default=False
         Whether sums of other programs tell of products of features, too, as those of
         ``second="full"`` do.
+    is_limited : bool, default=True
+        Whether some party has a limit: then means without squares are held against
+        it in a sum of their own, as their unit must be known first.
 
     Returns
     -------
@@ -230,21 +239,33 @@ def add_moments(
     known = np.where(n > 0, n, 1.0)
     mean, unit = sums / known, unit_of_squares(sizes / known, n)
     found = {"n_rows": n, "mean": mean, "covariance": None}
-    if second == "none":
-        return found
-
     about = own_mean if centre == "party" else mean
+
+    def count_sides():
+        return add(lambda x, w: rows_beside((x - about) / unit, w))
+
+    if second == "none":
+        if is_limited:
+            yield Sum(
+                np.zeros(0),
+                "rows on each side of the mean",
+                lambda: RowWeights(
+                    *np.zeros((2, 0)), columns=own_columns * 2, sides=count_sides()
+                ),
+            )
+        return found
 
     def count_second():
         spread = add(lambda x, w: _sizes((x - about) / unit, w))
         n_values = count_values(rows)
-        sides = add(lambda x, w: rows_beside(x - about, w))
-        cells = [sides, add(lambda x, w: rows_of_values(x, w, n_values))]
+        cells = [add(lambda x, w: rows_of_values(x, w, n_values))]
+        columns = own_columns * (1 + 2 * N_PARTITIONS)
         if pairs or second == "full":
             centres, few = centres_of_pairs(rows, about)
             cells.append(add(lambda x, w: rows_of_pairs((x - centres) / unit, w, few)))
-        columns = own_columns * (3 + 2 * N_PARTITIONS) + of_pairs * 4
-        return RowWeights(*spread, kish(np.hstack(cells)), columns)
+            columns += of_pairs * 4
+        cells, columns = kish(np.hstack(cells)), columns + own_columns * 2
+        return RowWeights(*spread, cells, columns, count_sides())
 
     own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
     total = yield Sum(own, "squares and products about the mean", count_second)

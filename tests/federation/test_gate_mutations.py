@@ -49,6 +49,7 @@ def passes(gate, weights, *parties, limits=(20, 5), n_rows=400, vector=(0.0, 0.0
         gate.with_rows(np.array(vector), w, n_rows) for w in parties or [weights]
     ]
     total = np.sum(vectors, axis=0)
+    weights = parties[0] if weights is None else weights
     try:
         values = gate.check_rows(total, len(vector), "a sum", weights, *limits)
     except TooFewRows:
@@ -81,6 +82,22 @@ def check_gate(gate):
         assert passes(gate, cells) is (n >= 5)
         cells = RowWeights(np.array([400.0]), np.array([400.0]), np.array([100.0, n]))
         assert passes(gate, cells) is (n >= 5)
+        # about few rows at one party, whatever many small ones there are at others
+        sides = [np.stack([[n * 50.0], [n * 2500.0]]), np.ones((2, 1)) * 2.0]
+        parties = [RowWeights(np.array([40.0]), None, sides=side) for side in sides]
+        assert passes(gate, None, *parties) is (n >= 5)
+        assert passes(gate, None, *parties[::-1]) is (n >= 5)
+        few = RowWeights(np.array([40.0]), np.array([40.0]), sides=sides[0])
+        assert passes(gate, few) is (n >= 5)
+    nobody = RowWeights(np.array([40.0]), None, sides=np.zeros((2, 1)))
+    assert passes(gate, nobody)
+    # few rows of one party, whatever many small ones there are at others
+    one, many = np.array([[1e3], [1e6]]), np.array([[300.0], [300.0]])
+    parties = [RowWeights(*np.zeros((2, 0)), sides=side) for side in (one, many)]
+    assert not passes(gate, None, *parties)
+    for size in (1e-9, 1e-300):
+        lone = RowWeights(*np.zeros((2, 0)), sides=np.array([[size], [size**2]]))
+        assert not passes(gate, lone)
     assert passes(gate, RowWeights.of(np.zeros(9)))
     assert passes(gate, ALL_ROWS, n_rows=1, limits=(1, 0))
     assert passes(gate, RowWeights(np.array([9.0]), None, np.ones(1)), limits=(1, 1))
@@ -193,21 +210,17 @@ GATE = [
         'count = n_rows if vector.dtype.kind == "i" else n_rows / _UNIT',
         "count = n_rows",
     ),
-    ("squares = weights.squares / _UNIT", "squares = weights.squares"),
-    ("np.maximum(squares, _STEP), 0.0)", "squares, 0.0)"),
-    (
-        "np.where(weights.total > 0, np.maximum",
-        "np.where(weights.total > 1e-6, np.maximum",
-    ),
-    (
-        "np.where(weights.total > 0, np.maximum",
-        "np.where(weights.total >= 0, np.maximum",
-    ),
-    ("cells = weights.cells / _UNIT", "cells = weights.cells"),
-    (
-        "weights.total / _UNIT, squares, cells]",
-        "weights.total / _UNIT, squares, 0 * cells]",
-    ),
+    ("np.maximum(squares / _UNIT, _STEP)", "np.maximum(squares, _STEP)"),
+    ("np.maximum(squares / _UNIT, _STEP)", "squares / _UNIT"),
+    ("np.where(sums > 0, np.maximum", "np.where(sums > 1e-6, np.maximum"),
+    ("np.where(sums > 0, np.maximum", "np.where(sums >= 0, np.maximum"),
+    ("weights.cells / _UNIT, sides", "weights.cells, sides"),
+    ("weights.cells / _UNIT, sides", "0 * weights.cells, sides"),
+    ("sides / _UNIT, _squares", "sides, _squares"),
+    ("sides / _UNIT, _squares", "0 * sides, _squares"),
+    ("_squares_above(sides, squares)]", "_squares_above(sides, sides)]"),
+    ("cells, _some_rows(*sides)])", "cells, 99 + _some_rows(*sides)])"),
+    ("cells, _some_rows(*sides)])", "cells, sides[0]])"),
     ("min_cell_count if weights is COUNTS else min_rows)", "min_rows - 1)"),
     (
         "min_cell_count if weights is COUNTS else min_rows)",
@@ -215,12 +228,12 @@ GATE = [
     ),
     ("min_cell_count if weights is COUNTS else min_rows)", "min_rows)"),
     ("min_cell_count if weights is COUNTS else min_rows)", "min_cell_count)"),
-    ("weights.cells.size :] = min_cell_count", "weights.cells.size :] = min_rows"),
+    ("weights.total.size :] = min_cell_count", "weights.total.size :] = min_rows"),
     (
-        "weights.cells.size :] = min_cell_count",
-        "weights.cells.size :] = min_cell_count - 1",
+        "weights.total.size :] = min_cell_count",
+        "weights.total.size :] = min_cell_count - 1",
     ),
-    ("least[-weights.cells.size :]", "least[weights.cells.size :]"),
+    ("least[weights.total.size :]", "least[-weights.total.size :]"),
     ("few = (rows > 0) &", "few = (rows > 1) &"),
     ("few = (rows > 0) &", "few = (rows >= 0) &"),
     ("(rows < least - _SLACK)", "(rows <= least)"),
@@ -237,13 +250,13 @@ GATE = [
         "(total[:n_values][weights.positions])",
     ),
     ("return behind * _UNIT", "return behind"),
-    ("np.split(behind * _UNIT, [n_blocks", "np.split(behind, [n_blocks"),
-    ("np.divide(sums**2, squares", "np.divide(sums, squares"),
+    ("np.split(behind * _UNIT, ends)", "np.split(behind, ends)"),
+    ("rows = kish(np.stack([sums, squares]))", "rows = sums"),
     (
         "np.maximum(rows, np.finfo(np.float64).tiny), 0.0)",
         "np.where(rows > 0, 99, 99), 0.0)",
     ),
-    ("return np.append(rows, cells)", "return np.append(rows, 99 + cells)"),
+    ("concatenate([rows, cells, _", "concatenate([rows, 99 + cells, _"),
     ("parts.sum(axis=0), np.einsum(", "parts.max(axis=0), np.einsum("),
     ("0.0), np.sqrt(weights)", "0.0), np.ones(len(weights))"),
     ("np.where(counted, deviations, 0.0)", "deviations"),

@@ -86,8 +86,11 @@ def check_steps(question, results_of):
         labels = [codes.get(name) for name in names]
         chosen = [step.chosen] if isinstance(step, SomeColumns) else []
         found = map(decode, results_of(digest_of_rows(question, i, chosen)))
-        if not step._is_declared(labels) and not any(map(step._was_found, found)):
-            why = f"step {i + 1} was not fitted to these columns with this site"
+        is_known = step._is_declared(labels) or any(map(step._was_found, found))
+        digest = digest_of_rows(question, i + 1)
+        if not is_known and digest not in question.dataset.steps:
+            why = f"step {i + 1} was not fitted to these columns with this site, and "
+            why += f'is not in the site file: steps = ["{digest}"] would allow it'
             raise PartyRefusal("unknown-step", why)
         names = step.get_feature_names_out(names).tolist()
 

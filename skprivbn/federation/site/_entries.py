@@ -12,6 +12,7 @@ _FROM = re.compile(r"(?P<name>\w+) from (?P<distribution>[\w.-]+)==(?P<version>\
 #: significant digits that leave numbers of states, places and labels as they are
 MIN_DIGITS = 3
 _FINGERPRINT = re.compile(r"([0-9a-f]{64})?")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def read_peers(entry, where):
@@ -83,7 +84,8 @@ def is_number(value):
 
 def is_list_of_text(value):
     """Tell whether an entry is a list of texts."""
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    is_list = isinstance(value, list | tuple)
+    return is_list and all(isinstance(text, str) for text in value)
 
 
 def _is_version(value):
@@ -114,6 +116,11 @@ DATASET_RULES = {
         f"an integer >= {MIN_DIGITS}, of significant digits",
     ),
     "max_refusals": at_least(1, 20),
+    "steps": (
+        (),
+        lambda value: is_list_of_text(value) and all(map(_DIGEST.fullmatch, value)),
+        "a list of digests of 64 hexadecimal digits, from skprivbn_errors.log",
+    ),
     "max_rounds": at_least(1, 2000),
     "version": (
         "1",

@@ -35,6 +35,8 @@ ENTRIES = {
     "researcher gets. It blunts comparing two fits, and does not end it.",
     "max_refusals": "How many questions on one version of the data may end without an "
     "answer after data were read: a refusal, too, tells something.",
+    "steps": "Transformers in front of exact questions that are taken though this site "
+    "has not helped to fit them.",
     "max_rounds": "The most rounds of one fit.",
     "budget": "The privacy budget: epsilon bounds what all noisy answers together tell "
     "about one row or person. It is spent, and does not come back.",

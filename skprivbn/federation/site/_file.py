@@ -125,6 +125,9 @@ class Dataset:
     max_refusals : int
         How many questions on one version of the data may end without an answer after
         data were read: refused, failed or cut off.
+    steps : list of str
+        Digests of fitted transformers that may stand in front of exact questions
+        though this site has not helped to fit them.
     max_rounds : int
         Most rounds of one fit.
     budget : tuple of (epsilon, delta) or None
@@ -152,6 +155,7 @@ class Dataset:
     max_exact_numbers: float
     round_results: int | None
     max_refusals: int
+    steps: list
     max_rounds: int
     budget: tuple | None
     individual: str | None

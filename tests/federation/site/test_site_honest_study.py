@@ -1,5 +1,6 @@
 """A study that three small hospitals should answer, and what they do not answer."""
 
+import re
 import warnings
 
 import numpy as np
@@ -255,6 +256,29 @@ def test_gaps_are_filled_with_what_sites_have_found(tmp_path, strategy):
     imputer.statistics_ = imputer.statistics_ + 1
     with pytest.raises(PartyError) as caught:
         FederatedStandardScaler().fit(imputer.transform(rows))
+    assert caught.value.code == "unknown-step"
+
+
+def test_steps_that_stand_in_the_site_file_are_taken(tmp_path):
+    """Numbers from elsewhere fill gaps, once people at the sites have looked."""
+
+    def fit(rules, fill):
+        sites = open_study(tmp_path / f"{len(rules)} {fill}", 100, rules=rules)
+        rows = sites.rows(["age", "bmi"])
+        imputer = FederatedSimpleImputer().fit(rows)
+        imputer.statistics_ = np.array([64.0, fill])
+        return FederatedStandardScaler().fit(imputer.transform(rows)).mean_[1]
+
+    with pytest.raises(PartyError) as caught:
+        fit(RECOMMENDED, 27.0)
+    assert caught.value.code == "unknown-step"
+    log = next(tmp_path.glob("*/*/skprivbn_errors.log")).read_text()
+    digest = re.search("steps = (.*) would allow it", log)[1]
+    allowed = f"{RECOMMENDED}\nsteps = {digest}"
+    assert fit(allowed, 27.0) == pytest.approx(27, abs=1)
+    # these numbers, and no others
+    with pytest.raises(PartyError) as caught:
+        fit(allowed, 28.0)
     assert caught.value.code == "unknown-step"
 
 

@@ -1,0 +1,161 @@
+"""One row of one site that is nearly all of a sum: attacks on real sites."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import runner
+from skprivbn.federation.gate import kish
+from skprivbn.federation.program import RowWeights
+from skprivbn.mixed_model import PrivateGLMMRegressor
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.preprocessing import FederatedSimpleImputer, FederatedStandardScaler
+from skprivbn.structure import FederatedBayesianNetwork
+from tests.federation.site.loopback import open_sites
+
+NAMES = ("north", "south", "west")
+N_ROWS = 400
+COLUMNS = {"cost": '"float"', "age": '"float"', "ward": '["a", "b", "c"]'}
+ESTIMATORS = [
+    "FederatedBayesianNetwork",
+    "FederatedSimpleImputer",
+    "FederatedStandardScaler",
+    "PPEMGaussianMixture",
+    "PrivateGLMMRegressor",
+    "describe",
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def open_with(folder, cost=0.0, ward=None):
+    """Return sites, one of which has a patient like nobody else, and all rows."""
+    rng = np.random.default_rng(0)
+    X, wards = rng.normal(size=(3, N_ROWS, 2)), rng.choice([*"ab"], (3, N_ROWS))
+    X[0, 7, 0], wards[0, 7] = cost, ward or "a"
+    tables = {
+        name: [[*row, label] for row, label in zip(rows.tolist(), labels)]
+        for name, rows, labels in zip(NAMES, X, wards)
+    }
+    rules = "max_exact_numbers = 3"
+    return open_sites(folder, tables, COLUMNS, ESTIMATORS, rules), X.reshape(-1, 2)
+
+
+def count_otherwise(monkeypatch, count=kish):
+    """The twin: every site counts its own rows, and these numbers are added up."""
+    with_rows, check_rows = runner.with_rows, runner.check_rows
+
+    def alone(weights):
+        if not isinstance(weights, RowWeights):
+            return weights
+        cells = np.append(weights.cells, count(weights.sides))
+        return weights._replace(cells=cells, sides=np.zeros((2, 0)))
+
+    monkeypatch.setattr(
+        runner, "with_rows", lambda x, weights, n: with_rows(x, alone(weights), n)
+    )
+    monkeypatch.setattr(
+        runner,
+        "check_rows",
+        lambda total, n, what, weights, *limits: check_rows(
+            total, n, what, alone(weights), *limits
+        ),
+    )
+
+
+def filled(sites):
+    return FederatedSimpleImputer().fit(sites.rows(["cost"])).statistics_[0]
+
+
+def centred(sites):
+    return FederatedStandardScaler(with_std=False).fit(sites.rows(["cost"])).mean_[0]
+
+
+def described(sites):
+    found = sites.rows(["cost"]).describe(quantiles=[])["cost"].mean
+    if np.isnan(found):
+        raise PartyError("north", "description", "too-few-rows")
+    return found
+
+
+def predicted(sites):
+    model = PrivateGLMMRegressor().fit(sites.rows([]), y="cost", cluster="ward")
+    return model.intercept_
+
+
+@pytest.mark.parametrize("ask", [filled, centred, described, predicted])
+def test_attack_a_mean_that_is_nearly_one_row(tmp_path, monkeypatch, ask):
+    cost = 1000.0
+    sites, _ = open_with(tmp_path, cost)
+    with pytest.raises(PartyError) as caught:
+        ask(sites)
+    assert caught.value.code == "too-few-rows"
+    # the twin: many small costs at two sites stand for rows like the large one
+    count_otherwise(monkeypatch)
+    assert 3 * N_ROWS * ask(sites) == pytest.approx(cost, rel=0.05)
+
+
+def sure_of(row):
+    """Return a model to which all rows are much alike but for those next to one."""
+    model = PPEMGaussianMixture(2, covariance_type="spherical")
+    quietly(model.fit, np.random.default_rng(1).normal(size=(200, 2)))
+    model.means_, model.weights_ = np.array([[0.0, 0.0], row]), np.array([0.5, 0.5])
+    model.precisions_ = np.array([1e-6, 1e10])
+    model.covariances_ = 1 / model.precisions_
+    model.precisions_cholesky_ = np.sqrt(model.precisions_)
+    return model
+
+
+def quietly(fit, *arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit(*arguments)
+
+
+def test_attack_a_score_that_is_nearly_one_row(tmp_path, monkeypatch):
+    """Whether somebody holds a row, by the score of a model made for it."""
+    sites, X = open_with(tmp_path)
+    rows, model = sites.rows(["cost", "age"]), sure_of(X[7])
+    with pytest.raises(PartyError) as caught:
+        model.score(rows)
+    assert caught.value.code == "too-few-rows"
+    # the twin: the score is higher than of a row that nobody holds
+    count_otherwise(monkeypatch, lambda sides: [])
+    held, other = model.score(rows), sure_of(X[7] + 0.2).score(rows)
+    assert 3 * N_ROWS * (held - other) > 20
+
+
+def test_an_honest_score_is_that_of_all_rows(tmp_path):
+    sites, X = open_with(tmp_path)
+    model = quietly(PPEMGaussianMixture(2, random_state=0).fit, X)
+    told = model.score(sites.rows(["cost", "age"]))
+    assert told == pytest.approx(model.score(X), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "told"), [(4, False), (5, True)])
+def test_attack_a_score_that_is_impossible_for_few_rows(tmp_path, n, told):
+    """Minus infinity tells that there is such a row."""
+    labels = np.repeat([*"abc"], [200, 200, 0])
+    tables = {name: [[label] for label in labels] for name in NAMES}
+    tables["north"][:n] = [["c"]] * n
+    columns = {"ward": COLUMNS["ward"]}
+    rules = "max_exact_numbers = 3"
+    sites = open_sites(tmp_path, tables, columns, ESTIMATORS, rules)
+    codes = np.repeat([0, 1, 2], 9)[:, None]
+    network = quietly(FederatedBayesianNetwork().fit, codes)
+    never = np.array([0.5, 0.5, 0.0])
+    nodes, tables = network.network_.nodes, network.network_.cpts
+    network.network_ = type(network.network_)(
+        nodes,
+        network.network_.states,
+        network.network_.parents,
+        {nodes[0]: never.reshape(tables[nodes[0]].shape)},
+    )
+    if told:
+        assert network.score(sites.rows()) == -np.inf
+        return
+    with pytest.raises(PartyError) as caught:
+        network.score(sites.rows())
+    assert caught.value.code == "too-few-rows"
