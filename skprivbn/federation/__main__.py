@@ -25,8 +25,7 @@ from skprivbn.federation.flare._policy import (
 )
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import format_record, read_audit
-from skprivbn.federation.site._check import check_data, check_state
-from skprivbn.federation.site._draft import draft_site_file
+from skprivbn.federation.site._check import check_data, check_state, draft_site_file
 from skprivbn.federation.site._file import SiteFile
 
 

@@ -16,7 +16,7 @@ from skprivbn.federation.flare._health import look_at_kit
 from skprivbn.federation.site._explained import ENTRIES, explain_lines
 from skprivbn.federation.site._file import _DATASET_KEYS, _SITE_KEYS
 from skprivbn.federation.site.console import make_app
-from skprivbn.federation.site.console._pages import HEIGHT, draw
+from skprivbn.federation.site.console._app import HEIGHT, draw
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests import browser
 from tests.federation.flare.hospitals import MARKER
