@@ -89,7 +89,29 @@ def _is_same(one, other):
     return one == other and [*map(type, one)] == [*map(type, other)]
 
 
-class BaseNetwork(ABC):
+class NetworkValue:
+    """An immutable value: a frozen dataclass, whose `__post_init__` checks fields."""
+
+    def _set(self, **checked):
+        """Set fields, mappings as such that nobody can change."""
+        for name, value in checked.items():
+            value = FrozenMapping(value) if isinstance(value, Mapping) else value
+            object.__setattr__(self, name, value)
+
+    def _values(self):
+        return [getattr(self, f.name) for f in fields(self)]
+
+    def __reduce__(self):
+        plain = (dict(v) if isinstance(v, Mapping) else v for v in self._values())
+        return type(self), tuple(plain)
+
+    def __eq__(self, other):
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        return all(map(_is_same, self._values(), other._values()))
+
+
+class BaseNetwork(NetworkValue, ABC):
     """A network with `nodes` and an `adjacency_matrix`."""
 
     nodes: Sequence[str]
@@ -104,18 +126,6 @@ class BaseNetwork(ABC):
             adjacency[[place[parent] for parent in found], place[node]] = True
         adjacency.setflags(write=False)
         return adjacency
-
-    def _values(self):
-        return [getattr(self, f.name) for f in fields(self)]
-
-    def __reduce__(self):
-        plain = (dict(v) if isinstance(v, Mapping) else v for v in self._values())
-        return type(self), tuple(plain)
-
-    def __eq__(self, other):
-        if not isinstance(other, type(self)):
-            return NotImplemented
-        return all(map(_is_same, self._values(), other._values()))
 
     def __hash__(self):
         return hash((self.nodes, self.adjacency_matrix.tobytes()))

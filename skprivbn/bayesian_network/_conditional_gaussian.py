@@ -13,7 +13,6 @@ from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._base import (
     BaseNetwork,
-    FrozenMapping,
     check_names,
     check_parents,
     check_reachable,
@@ -94,8 +93,7 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         nodes = check_names(self.nodes)
         parents = per_node(self.parents, nodes, "parents", default=())
         parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
-        object.__setattr__(self, "nodes", nodes)
-        object.__setattr__(self, "parents", FrozenMapping(parents))
+        self._set(nodes=nodes, parents=parents)
         discrete = [node for node in nodes if node in self.states]
         for node in discrete:
             wrong = [parent for parent in parents[node] if parent not in self.states]
@@ -105,15 +103,14 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
                     "only continuous nodes can have continuous parents"
                 )
         for name in ("states", "cpts"):
-            found = getattr(self._discrete, name, FrozenMapping({}))
-            object.__setattr__(self, name, found)
+            self._set(**{name: getattr(self._discrete, name, {})})
         check_dag(self.adjacency_matrix, nodes)
         for name in ("intercepts", "weights", "variances"):
             given = per_node(getattr(self, name), self.continuous, name)
             checked = {
                 node: self._check_numbers(name, node, given[node]) for node in given
             }
-            object.__setattr__(self, name, FrozenMapping(checked))
+            self._set(**{name: checked})
 
     @cached_property
     def _discrete(self) -> BayesianNetwork | None:

@@ -16,7 +16,6 @@ from sklearn.utils import check_random_state
 from skprivbn.bayesian_network import _bif
 from skprivbn.bayesian_network._base import (
     BaseNetwork,
-    FrozenMapping,
     check_cpt,
     check_names,
     check_parents,
@@ -98,12 +97,7 @@ class BayesianNetwork(BaseNetwork):
         cpts = per_node(self.cpts, nodes, "cpts")
         states = {node: check_states(node, states[node]) for node in nodes}
         parents = {node: check_parents(node, parents[node], nodes) for node in nodes}
-        for name, value in (
-            ("nodes", nodes),
-            ("states", FrozenMapping(states)),
-            ("parents", FrozenMapping(parents)),
-        ):
-            object.__setattr__(self, name, value)
+        self._set(nodes=nodes, states=states, parents=parents)
         check_dag(self.adjacency_matrix, nodes)
         tables = {
             node: check_cpt(
@@ -111,7 +105,7 @@ class BayesianNetwork(BaseNetwork):
             )
             for node in nodes
         }
-        object.__setattr__(self, "cpts", FrozenMapping(tables))
+        self._set(cpts=tables)
 
     @property
     def n_parameters(self) -> int:

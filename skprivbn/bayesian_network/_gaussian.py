@@ -73,13 +73,10 @@ class GaussianBayesianNetwork(BaseNetwork):
                 f"variances must be above zero, got {variances.min()} for {node!r}"
             )
         check_dag(weights, nodes)
-        for name, value in (
-            ("nodes", nodes),
-            ("weights", weights),
-            ("intercepts", _check_numbers(intercepts, (n_nodes,), "intercepts")),
-            ("variances", variances),
-        ):
-            object.__setattr__(self, name, value)
+        intercepts = _check_numbers(intercepts, (n_nodes,), "intercepts")
+        self._set(
+            nodes=nodes, weights=weights, intercepts=intercepts, variances=variances
+        )
 
     @cached_property
     def adjacency_matrix(self):

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from skprivbn.bayesian_network._base import FrozenMapping, check_names
+from skprivbn.bayesian_network._base import NetworkValue, check_names
+from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import MISSING, decode, encode
 from skprivbn.graphical_model._elimination import EliminationPlan
 from skprivbn.graphical_model._loopy import LoopyPropagation
@@ -25,7 +26,7 @@ _CHUNK_CELLS = 2**21
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MarkovRandomField:
+class MarkovRandomField(NetworkValue):
     """An undirected graphical model: an immutable value.
 
     The probability of a row is proportional to the exponential of the sum of its
@@ -82,30 +83,7 @@ class MarkovRandomField:
             raise ValueError(
                 f"inference must be 'exact' or 'loopy', got {self.inference!r}"
             )
-        for name, value in (
-            ("nodes", nodes),
-            ("states", FrozenMapping(states)),
-            ("potentials", FrozenMapping(potentials)),
-        ):
-            object.__setattr__(self, name, value)
-
-    def __reduce__(self):
-        fields = (self.nodes, dict(self.states), dict(self.potentials), self.inference)
-        return type(self), fields
-
-    def __eq__(self, other):
-        if not isinstance(other, MarkovRandomField):
-            return NotImplemented
-        return (
-            self.nodes == other.nodes
-            and self.states == other.states
-            and self.inference == other.inference
-            and self.potentials.keys() == other.potentials.keys()
-            and all(
-                np.array_equal(table, other.potentials[clique])
-                for clique, table in self.potentials.items()
-            )
-        )
+        self._set(nodes=nodes, states=states, potentials=potentials)
 
     def __hash__(self):
         return hash((self.nodes, tuple(self.states.items()), tuple(self.potentials)))
@@ -190,8 +168,8 @@ class MarkovRandomField:
         """
         codes = self.encode(X)
         result = np.full(len(codes), -self.log_partition)
-        for rows, hidden in _missing_patterns(codes):
-            result[rows] += self._condition(codes[rows], hidden, ())[0]
+        for hidden, rows in evidence_groups(codes):
+            result[rows] += self._condition(codes[rows], sorted(hidden), ())[0]
         return result
 
     def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
@@ -212,9 +190,10 @@ class MarkovRandomField:
         for i, table in enumerate(result):
             seen = np.flatnonzero(codes[:, i] != MISSING)
             table[seen, codes[seen, i]] = 1.0
-        for rows, hidden in _missing_patterns(codes):
+        for hidden, rows in evidence_groups(codes):
             if not hidden:
                 continue
+            hidden = sorted(hidden)
             asked = [(i,) for i in hidden]
             log_mass, posteriors = self._condition(codes[rows], hidden, asked)
             if np.isneginf(log_mass).any():
@@ -448,20 +427,6 @@ def _propagate(engine, tables):
             ConvergenceWarning,
         )
     return result
-
-
-def _missing_patterns(codes):
-    """Group rows by which entries they miss: pairs (rows, missing columns)."""
-    if not len(codes):
-        return
-    missing = codes == MISSING
-    if not missing.any():
-        yield np.arange(len(codes)), ()
-        return
-    patterns, groups = np.unique(missing, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        rows = np.flatnonzero(groups.ravel() == number)
-        yield rows, tuple(np.flatnonzero(pattern))
 
 
 def _check_clique(clique, nodes):
