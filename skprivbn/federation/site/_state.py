@@ -35,11 +35,9 @@ READ = ".read"
 _KINDS = re.compile(r"\.(budget|snapshots|([\w-]+)\.(exact|refused))\.json(?:\.read)?")
 
 _SCHEMA_VERSION = 2
-_MODELS = """
+_SCHEMA = f"""
 CREATE TABLE models (rows TEXT, found BLOB, account TEXT NOT NULL, at TEXT NOT NULL,
     PRIMARY KEY (rows, found));
-"""
-_SCHEMA = f"""{_MODELS}
 CREATE TABLE sketch_keys (account TEXT PRIMARY KEY, sketch_key INTEGER NOT NULL);
 CREATE TABLE budgets (account TEXT PRIMARY KEY, epsilon REAL, delta REAL);
 CREATE TABLE datasets (dataset TEXT PRIMARY KEY, account TEXT NOT NULL);
@@ -86,7 +84,6 @@ class SiteState:
         try:
             with closing(self._connect()) as self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
-                self._upgrade()
                 yield
                 self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -105,7 +102,8 @@ class SiteState:
             connection.row_factory = sqlite3.Row
             # the journal's removal, too, reaches the disk before a number leaves
             connection.execute("PRAGMA synchronous = EXTRA")
-            if not 1 <= _version(connection) <= _SCHEMA_VERSION:
+            (found,) = connection.execute("PRAGMA user_version").fetchone()
+            if found != _SCHEMA_VERSION:
                 raise ValueError(
                     f"{str(self.path)!r} is not a state that this release can read: it "
                     "is damaged, or a later release's. Restore it; starting anew would "
@@ -115,13 +113,6 @@ class SiteState:
             connection.close()
             raise
         return connection
-
-    def _upgrade(self):
-        """Forget what version 1 knew of models, digests only: they are fitted again."""
-        if _version(self._connection) < _SCHEMA_VERSION:
-            upgrade = f"PRAGMA user_version = {_SCHEMA_VERSION}"
-            for statement in ("DROP TABLE models", _MODELS, upgrade):
-                self._connection.execute(statement)
 
     def _create(self):
         """Make an empty state, whole from the start: an empty file is a damaged one."""
@@ -169,7 +160,6 @@ class SiteState:
             else:
                 copy.executescript(_SCHEMA)
             state._connection = copy
-            state._upgrade()
             state._import(dataset)
             yield state
 
@@ -437,10 +427,6 @@ def put_aside(files):
         if path.suffix != READ:
             path.chmod(0o400)
             path.rename(f"{path}{READ}")
-
-
-def _version(connection):
-    return connection.execute("PRAGMA user_version").fetchone()[0]
 
 
 def _time(later=timedelta(0)):

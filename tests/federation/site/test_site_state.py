@@ -243,25 +243,6 @@ def test_a_state_of_a_later_release_is_not_read(site_file):
         look_at_account(site_file.datasets["icu"])
 
 
-def test_a_state_of_version_1_keeps_all_but_its_models(site_file):
-    """Models were digests then: transformers are fitted again, charges stay."""
-    state, dataset = SiteState(site_file.state), site_file.datasets["icu"]
-    fit(ask(site_file, b"first"))
-    told = state.told("icu")
-    with closing(sqlite3.connect(state.path)) as connection:
-        connection.execute("DROP TABLE models")
-        connection.execute("CREATE TABLE models (digest TEXT, account TEXT, at TEXT)")
-        connection.execute("PRAGMA user_version = 1")
-        connection.commit()
-    before = state.path.read_bytes()
-    assert str(sum(RELEASES)) in look_at_account(dataset)[0]
-    assert state.path.read_bytes() == before
-    assert state.models("5f") == []
-    state.add_model("icu", "5f", b"found")
-    assert state.models("5f") == [b"found"]
-    assert state.told("icu") == told == {"1": (1, sum(RELEASES))}
-
-
 def test_another_process_is_waited_for_and_not_for_ever(site_file, monkeypatch):
     state, other = SiteState(site_file.state), SiteState(site_file.state)
     state.open_account(site_file.datasets["icu"])
