@@ -10,17 +10,17 @@ parties go on with a shared bit for every number, which says whether it is the w
 import numpy as np
 
 from skprivbn.crypto.shares._circuits import (
-    Evaluator,
-    Garbler,
     add,
     add_all,
+    evaluate,
+    garble,
     index_width,
     is_greater,
     pick_largest,
     sign_of_sum,
     undefeated,
 )
-from skprivbn.crypto.shares._conversation import is_array, together
+from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._gmw import (
     AndCounter,
     SharedBits,
@@ -29,11 +29,6 @@ from skprivbn.crypto.shares._gmw import (
     without_messages,
 )
 from skprivbn.crypto.shares._hash import to_bits
-from skprivbn.crypto.shares._ot_extension import (
-    multiply_by_my_bits,
-    multiply_by_their_bits,
-)
-from skprivbn.exceptions import ProtocolError
 
 #: numbers in a garbled circuit or compared by shared bits, unless one list has more
 _BATCH = 1 << 11
@@ -141,53 +136,24 @@ def _by_garbling(talk, links, shares, sizes, width):
     bits = to_bits(shares, width)
     positions = np.concatenate([np.arange(size) for size in sizes])
     index = to_bits(positions.astype(np.uint64), index_width(sizes))
-    protocol = _as_garbler if talk.name == talk.roster[0] else _as_evaluator
-    winner = yield from protocol(talk, links, bits, index, sizes)
+
+    def circuit(engine, a, b, places):
+        values = yield from add(engine, a, b)
+        return (yield from pick_largest(engine, values, places, sizes))
+
+    side = _as_garbler if talk.name == talk.roster[0] else _as_evaluator
+    winner = yield from side(talk, links, circuit, bits, index)
     return (winner.astype(np.int64) << np.arange(len(winner))[:, None]).sum(axis=0)
 
 
-def _as_garbler(talk, links, bits, index, sizes):
-    (peer,) = talk.peers
-    garbler = Garbler(links[peer].garbling)
-    mine, public = garbler.fresh_wires(bits.shape), garbler.fresh_wires(index.shape)
-    # sharing delta times the evaluator's bits leaves it with its labels, and this
-    # party with the labels of 0
-    delta = np.broadcast_to(garbler.delta, (bits.size, 2))
-    theirs = yield from multiply_by_their_bits(talk, links, peer, 1, delta, xor=True)
-    values = yield from add(garbler, mine, theirs[0].reshape(mine.shape))
-    winner = yield from pick_largest(garbler, values, public, sizes)
-    talk.send(
-        peer,
-        {
-            "inputs": garbler.labels(mine, bits),
-            "index": garbler.labels(public, index),
-            "tables": np.concatenate(garbler.tables, axis=1),
-            "decoding": garbler.decoding_bits(winner),
-        },
-    )
-    return (yield from talk.receive_array(peer, winner.shape[:-1], np.uint8))
+def _as_garbler(talk, links, circuit, bits, index):
+    shape = yield from garble(talk, links, circuit, bits, index)
+    return (yield from talk.receive_array(*talk.peers, shape, np.uint8))
 
 
-def _as_evaluator(talk, links, bits, index, sizes):
-    (peer,) = talk.peers
-    none = np.zeros((bits.size, 2), dtype=np.uint64)
-    mine = yield from multiply_by_my_bits(
-        talk, links, [peer], bits.reshape(-1, 1).astype(bool), none, xor=True
-    )
-    message = yield from talk.receive(peer)
-    if not is_array(message["inputs"], (*bits.shape, 2), np.uint64) or not is_array(
-        message["index"], (*index.shape, 2), np.uint64
-    ):
-        raise ProtocolError("a garbled circuit has the wrong inputs")
-    evaluator = Evaluator(links[peer].garbling, message["tables"])
-    values = yield from add(
-        evaluator, message["inputs"], mine[0].reshape(*bits.shape, 2)
-    )
-    winner = yield from pick_largest(evaluator, values, message["index"], sizes)
-    if not is_array(message["decoding"], winner.shape[:-1], np.uint8):
-        raise ProtocolError("a garbled circuit has the wrong outputs")
-    opened = (winner[..., 0] & np.uint64(1)).astype(np.uint8) ^ message["decoding"]
-    talk.send(peer, opened)
+def _as_evaluator(talk, links, circuit, bits, index):
+    opened = yield from evaluate(talk, links, circuit, bits, index.shape)
+    talk.send(*talk.peers, opened)
     return opened
 
 

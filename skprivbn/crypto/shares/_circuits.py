@@ -16,6 +16,10 @@ import numpy as np
 
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._hash import random_words
+from skprivbn.crypto.shares._ot_extension import (
+    multiply_by_my_bits,
+    multiply_by_their_bits,
+)
 from skprivbn.exceptions import ProtocolError
 
 _ONE = np.uint64(1)
@@ -288,3 +292,54 @@ class Evaluator:
         out = hashed[0] ^ _select(a[:, 0] & _ONE, rows[0])
         out ^= hashed[1] ^ _select(b[:, 0] & _ONE, rows[1] ^ a)
         return out.reshape(shape)
+
+
+def garble(talk, links, circuit, bits, given):
+    """Garbler's side of two: make a circuit and send it; return the output's shape.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    circuit : generator function
+        Takes an engine, and the wires of the garbler's bits, of the evaluator's, of
+        which there are as many, and of `given`.
+    bits, given : ndarray of uint8
+        Own inputs.
+    """
+    (peer,) = talk.peers
+    garbler = Garbler(links[peer].garbling)
+    mine, further = garbler.fresh_wires(bits.shape), garbler.fresh_wires(given.shape)
+    # sharing delta times the evaluator's bits leaves it with its labels, and this
+    # party with the labels of 0
+    delta = np.broadcast_to(garbler.delta, (bits.size, 2))
+    theirs = yield from multiply_by_their_bits(talk, links, peer, 1, delta, xor=True)
+    made = yield from circuit(garbler, mine, theirs[0].reshape(mine.shape), further)
+    talk.send(
+        peer,
+        {
+            "inputs": garbler.labels(mine, bits),
+            "given": garbler.labels(further, given),
+            "tables": np.concatenate(garbler.tables, axis=1),
+            "decoding": garbler.decoding_bits(made),
+        },
+    )
+    return made.shape[:-1]
+
+
+def evaluate(talk, links, circuit, bits, shape):
+    """Evaluator's side of :func:`garble`: return bits; `given` has this shape."""
+    (peer,) = talk.peers
+    none = np.zeros((bits.size, 2), dtype=np.uint64)
+    mine = yield from multiply_by_my_bits(
+        talk, links, [peer], bits.reshape(-1, 1).astype(bool), none, xor=True
+    )
+    message = yield from talk.receive(peer)
+    for name, expected in (("inputs", bits.shape), ("given", shape)):
+        if not is_array(message[name], (*expected, 2), np.uint64):
+            raise ProtocolError("a garbled circuit has the wrong inputs")
+    evaluator = Evaluator(links[peer].garbling, message["tables"])
+    own = mine[0].reshape(*bits.shape, 2)
+    made = yield from circuit(evaluator, message["inputs"], own, message["given"])
+    if not is_array(message["decoding"], made.shape[:-1], np.uint8):
+        raise ProtocolError("a garbled circuit has the wrong outputs")
+    return (made[..., 0] & _ONE).astype(np.uint8) ^ message["decoding"]

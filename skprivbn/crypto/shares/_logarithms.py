@@ -20,13 +20,8 @@ from math import comb, lcm, log
 import gmpy2
 import numpy as np
 
-from skprivbn.crypto.shares._circuits import Evaluator, Garbler, add
-from skprivbn.crypto.shares._conversation import is_array
+from skprivbn.crypto.shares._circuits import add, evaluate, garble
 from skprivbn.crypto.shares._hash import random_words, to_bits
-from skprivbn.crypto.shares._ot_extension import (
-    multiply_by_my_bits,
-    multiply_by_their_bits,
-)
 from skprivbn.crypto.shares._paillier_counts import (
     ciphertext_bytes,
     from_bytes,
@@ -134,24 +129,10 @@ def split(engine, a, b, masks):
 
 def _as_garbler(talk, links, packed, own, n_bits):
     (peer,) = talk.peers
-    m, garbler = len(own), Garbler(links[peer].garbling)
-    bits = to_bits(own, n_bits)
-    masks = random_words((4, m))
+    masks = random_words((4, len(own)))
     masks[0] >>= np.uint64(2)  # this one must not wrap around
     hiding = to_bits(masks.ravel(), 64)
-    mine, of_masks = garbler.fresh_wires(bits.shape), garbler.fresh_wires(hiding.shape)
-    delta = np.broadcast_to(garbler.delta, (bits.size, 2))
-    theirs = yield from multiply_by_their_bits(talk, links, peer, 1, delta, xor=True)
-    parts = yield from split(garbler, mine, theirs[0].reshape(mine.shape), of_masks)
-    talk.send(
-        peer,
-        {
-            "inputs": garbler.labels(mine, bits),
-            "masks": garbler.labels(of_masks, hiding),
-            "tables": np.concatenate(garbler.tables, axis=1),
-            "decoding": garbler.decoding_bits(parts),
-        },
-    )
+    yield from garble(talk, links, split, to_bits(own, n_bits), hiding)
     d, exponent, x, is_zero = masks
     series = [_series(int(r) + (1 << n_bits), n_bits) for r in d]
     hiding = yield from _offer(talk, peer, packed, series, _LCM << n_bits * N_TERMS)
@@ -164,22 +145,9 @@ def _as_garbler(talk, links, packed, own, n_bits):
 
 def _as_evaluator(talk, links, packed, own, n_bits):
     (peer,) = talk.peers
-    m, bits = len(own), to_bits(own, n_bits)
-    none = np.zeros((bits.size, 2), dtype=np.uint64)
-    mine = yield from multiply_by_my_bits(
-        talk, links, [peer], bits.reshape(-1, 1).astype(bool), none, xor=True
-    )
-    message = yield from talk.receive(peer)
-    if not is_array(message["inputs"], (*bits.shape, 2), np.uint64) or not is_array(
-        message["masks"], (64, 4 * m, 2), np.uint64
-    ):
-        raise ProtocolError("a garbled circuit has the wrong inputs")
-    evaluator = Evaluator(links[peer].garbling, message["tables"])
-    theirs = mine[0].reshape(*bits.shape, 2)
-    parts = yield from split(evaluator, message["inputs"], theirs, message["masks"])
-    if not is_array(message["decoding"], (64, 4 * m), np.uint8):
-        raise ProtocolError("a garbled circuit has the wrong outputs")
-    opened = (parts[..., 0] & np.uint64(1)).astype(np.uint8) ^ message["decoding"]
+    m = len(own)
+    bits = to_bits(own, n_bits)
+    opened = yield from evaluate(talk, links, split, bits, (64, 4 * m))
     numbers = np.packbits(opened.T.copy(), axis=1, bitorder="little").view(np.uint64)
     d, exponent, x, is_zero = numbers.reshape(4, m)
     powers = [[int(z) ** i for i in range(1, N_TERMS + 1)] for z in d]
