@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skprivbn.federation import PartyRefusal, RowWeights, Sum, Tell, TooFewRows
+from skprivbn.federation import PartyRefusal, RowWeights, Sum, TooFewRows, converse
 from skprivbn.federation._rows import row_blocks, unit_of_squares
 from skprivbn.federation.gate import (
     N_PARTITIONS,
@@ -37,6 +37,7 @@ from skprivbn.mixed_model._clusters import (
 )
 from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._terms import Design, MixedTerms
+from skprivbn.programs._columns import tell_all
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 
@@ -441,12 +442,14 @@ def _tell_labels(me, rows):
     if terms.clusters is None:
         clusters = [_in_order(set(labels)) for labels in rows.labels]
     classes = _in_order(set(rows.y.tolist())) if terms.target == "classes" else []
-    told = {me.name: {"classes": classes, "clusters": clusters}}
-    told_nothing = not classes and terms.clusters is not None
-    while len(told) < len(me.roster) and not told_nothing:
-        mine = dict.fromkeys(me.peers, told[me.name]) if len(told) == 1 else {}
-        told |= yield Tell(mine, "labels of its classes and clusters", "public")
-    held = [told[name] for name in me.roster if name in told]
+    mine = {"classes": classes, "clusters": clusters}
+    told = {me.name: mine}
+    if classes or terms.clusters is None:
+        telling = tell_all(me, mine)
+        told = yield from converse(
+            telling, "labels of its classes and clusters", "public"
+        )
+    held = told.values()
     classes = _union([party["classes"] for party in held])
     if terms.clusters is not None:
         return classes, terms.clusters

@@ -20,7 +20,7 @@ from skprivbn.federation import (
     Noisy,
     PartyRefusal,
     Sum,
-    Tell,
+    converse,
     program,
     sum_over_rows,
 )
@@ -28,6 +28,7 @@ from skprivbn.federation._cells import CountTerms, rare_levels
 from skprivbn.federation.program import refuse_malformed
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
+from skprivbn.programs._columns import tell_all
 from skprivbn.utils import by_column
 from skprivbn.utils._validation import read_labels
 
@@ -133,11 +134,8 @@ def categories(me: Me) -> Generator[Any, Any, dict]:
         return {"winners": winners, "largest": float(counts.max() / terms.unit)}
     found = terms.categories
     if None in found:
-        told = {me.name: _frequent_labels(me, least)}
-        messages = dict.fromkeys(me.peers, told[me.name])
-        while len(told) < len(me.roster):
-            told |= yield Tell(messages, "labels of columns", "public")
-            messages = {}
+        mine = tell_all(me, _frequent_labels(me, least))
+        told = yield from converse(mine, "labels of columns", "public")
         found = _union(told.values(), terms)
     if terms.min_frequency is not None:
         told = np.append(_count(me, found), me.n_rows)

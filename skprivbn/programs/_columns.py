@@ -189,6 +189,26 @@ def compare(talk: Conversation, value: Any) -> Generator[Any, Any, dict[str, Any
     return {name: told[name] for name in talk.roster}
 
 
+def tell_all(me: Me, value: Any) -> Generator[dict, dict, dict[str, Any]]:
+    """Tell all parties the same, by :func:`~skprivbn.federation.converse`.
+
+    Parameters
+    ----------
+    me : Me
+    value : object
+
+    Returns
+    -------
+    told : dict of str to object
+        What each party told, in the order of the roster.
+    """
+    told, messages = {me.name: value}, dict.fromkeys(me.peers, value)
+    while len(told) < len(me.roster):
+        told |= yield messages
+        messages = {}
+    return {name: told[name] for name in me.roster}
+
+
 def count_records(
     me: Me, talk: Conversation, n_records: int
 ) -> Generator[Any, Any, dict[str, int]]:

@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import xlogy
 from scipy.stats import chi2
 
-from skprivbn.federation import Me, program
+from skprivbn.federation import Me, converse, program
 from skprivbn.graphical_model._searches import asking_others
+from skprivbn.programs._columns import tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._fci import IndependenceTests, finding_pag
 from skprivbn.structure._resampling import (
@@ -28,7 +29,6 @@ from skprivbn.structure.rows._program import (
     RowNetworkTerms,
     own_columns,
     reading_rows,
-    telling_all,
 )
 from skprivbn.utils._memoise import memoise_steps
 
@@ -64,8 +64,8 @@ def pag_of_rows(me: Me) -> Generator[Any, Any, dict]:
     """Which columns parties have, labels and sizes; sums that tests need."""
     held = [list(range(len(me.terms.names)))]
     if me.terms.missing == "skip":
-        what = "which columns a party has"
-        told = yield from telling_all(me, own_columns(me), what)
+        mine = tell_all(me, own_columns(me))
+        told = yield from converse(mine, "which columns a party has", "public")
         groups = Counter(map(tuple, told.values()))
         if len(groups) > 1 and min(groups.values()) < me.terms.min_parties:
             return {"problem": _small_group(groups, me.terms)}

@@ -21,8 +21,8 @@ from skprivbn.federation import (
     PartyRefusal,
     RowWeights,
     Sum,
-    Tell,
     Terms,
+    converse,
     program,
 )
 from skprivbn.federation._cells import in_steps
@@ -35,7 +35,7 @@ from skprivbn.federation.gate import (
 )
 from skprivbn.federation.program import refuse_malformed
 from skprivbn.graphical_model._searches import asking_others
-from skprivbn.programs._columns import check_labels
+from skprivbn.programs._columns import check_labels, tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._tables import MAX_CELLS, RowCounts
@@ -220,27 +220,6 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
     return found
 
 
-def telling_all(me, mine, what):
-    """Tell all parties something public, and hear theirs.
-
-    Parameters
-    ----------
-    me : Me
-    mine : object
-    what : str
-
-    Returns
-    -------
-    told : dict of str to object
-        By party.
-    """
-    told, messages = {me.name: mine}, dict.fromkeys(me.peers, mine)
-    while len(told) < len(me.roster):
-        told |= yield Tell(messages, what, "public")
-        messages = {}
-    return told
-
-
 def reading_rows(me):
     """Learn labels and units of columns, and read own rows by them.
 
@@ -257,7 +236,8 @@ def reading_rows(me):
     """
     terms, states = me.terms, me.terms.states
     if None in states:
-        told = yield from telling_all(me, _own_labels(me), "labels of columns")
+        mine = tell_all(me, _own_labels(me))
+        told = yield from converse(mine, "labels of columns", "public")
         states = _common_states(terms, told)
     if [] in states:
         return None, _without_values(terms.names[states.index([])])
