@@ -332,18 +332,18 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         self.ledger_ = federation.ledger
         return result
 
-    def _check_noise_fits(self, noise, unit=1.0):
-        """Raise if noise, in a unit, may be more than the backend can add.
+    def _check_noise_fits(self, noise):
+        """Raise if noise may be more than the backend can add.
 
         To be called before budget is spent: a party whose noise is too large by
         chance would refuse to go on.
         """
         most = resolve_backend(self.backend).max_sum()
         # exceeded with a probability of e^-40
-        if 40 * noise.scale * unit > most:
+        if 40 * noise.scale > most:
             raise ValueError(
                 f"noise for epsilon={noise.epsilon:g} has the scale "
-                f"{noise.scale * unit:.3g}, and so may exceed the largest sum of the "
+                f"{noise.scale:.3g}, and so may exceed the largest sum of the "
                 f"backend, {most:.3g}; use a larger epsilon or backend='masking'"
             )
 
