@@ -27,7 +27,7 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
     run_together,
 )
-from skprivbn.crypto.shares._products import (
+from skprivbn.crypto.shares._ot_extension import (
     multiply_by_my_bits,
     multiply_by_their_bits,
 )

@@ -368,7 +368,9 @@ def fail_at_west(self):
 @pytest.mark.filterwarnings("ignore:privacy noise:UserWarning")
 def test_accepted_refused_and_killed_fits_at_three_sites(tmp_path, n_fits):
     write_tables(tmp_path, *make_rows())
-    texts = site_files(max_exact_fits=2 * n_fits, budget=BUDGET)
+    # every round has refusals, and as many are allowed
+    budget = f"{BUDGET}\nmax_refusals = {4 * n_fits}"
+    texts = site_files(max_exact_fits=2 * n_fits, budget=budget)
     text = texts["west"]
     texts["west"] = text.replace("min_rows", 'backends = ["masking"]\nmin_rows', 1)
     rows = connect(make_sites(tmp_path, texts), "icu").rows(["a", "b"])
