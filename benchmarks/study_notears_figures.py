@@ -3,8 +3,9 @@
 Run with ``python benchmarks/study_notears_figures.py [--figure 3] [--graphs 10]
 [--parties 4] [--skip authors]``. The means of all graphs so far are stored after every
 graph, so that a run can be stopped, in the place of earlier ones of the same method and
-setting; the gallery draws them. CPU time grows with the votes: every party of every
-setting learns alone, but for ``--skip alone``.
+setting; the gallery draws them. ``--first 8`` goes on after 8 stored graphs and adds to
+their means. CPU time grows with the votes: every party of every setting learns alone,
+but for ``--skip alone``.
 
 1. linear, K = 10 parties, n = 3 d rows, growing d
 2. linear, d = 50, n = 256 rows, growing K
@@ -19,6 +20,8 @@ the parties' graphs, which needs the truth.
 """
 
 import argparse
+import shlex
+import sys
 import warnings
 from collections import defaultdict
 
@@ -124,30 +127,42 @@ def judge(truth, found):
     return judged
 
 
-def summary(case, values):
-    """One row of the stored results: means and standard errors."""
-    row = dict(zip(CASE, case))
-    row["graphs"] = len(values)
+def summary(case, values, before):
+    """One row of the stored results: means and standard errors, with those before."""
+    row, n_before = dict(zip(CASE, case)), before.get("graphs", 0)
+    row["graphs"] = n = n_before + len(values)
     for name in values[0]:
-        numbers = [value[name] for value in values]
-        row[name] = np.mean(numbers)
-        spread = np.std(numbers, ddof=1) if len(numbers) > 1 else np.nan
-        row[f"{name} error"] = spread / np.sqrt(len(numbers))
+        numbers = np.array([value[name] for value in values])
+        mean, error = before.get(name, 0.0), before.get(f"{name} error") or 0.0
+        row[name] = (n_before * mean + numbers.sum()) / n
+        squares = n_before * ((n_before - 1) * error**2 + (mean - row[name]) ** 2)
+        squares += np.sum((numbers - row[name]) ** 2)
+        row[f"{name} error"] = np.sqrt(squares / (n * (n - 1))) if n > 1 else np.nan
     return row
 
 
-def store(collected):
+def stored_rows():
+    """Return the rows of earlier runs by case."""
+    rows = (read("notears_figures") or {"rows": []})["rows"]
+    return {tuple(map(row.get, CASE)): row for row in rows}
+
+
+def store(collected, before, command):
     """Keep means, in the place of those of the same cases."""
-    rows = [summary(case, values) for case, values in collected.items()]
-    stored = (read("notears_figures") or {"rows": []})["rows"]
-    rows += [row for row in stored if tuple(map(row.get, CASE)) not in collected]
-    record("notears_figures", sorted(rows, key=lambda row: row["figure"]))
+    rows = [summary(*item, before.get(item[0], {})) for item in collected.items()]
+    rows += [row for case, row in stored_rows().items() if case not in collected]
+    rows.sort(key=lambda row: row["figure"])
+    record("notears_figures", rows, command=command)
 
 
-def main(figures, n_graphs, parties, skipped):
+def main(figures, seeds, parties, skipped):
     """Run graph by graph, and store after each."""
     collected = defaultdict(list)
-    for seed in range(n_graphs):
+    before, command = {}, f"python {shlex.join(sys.argv)}"
+    if seeds.start:
+        before = stored_rows()
+        command = f"{read('notears_figures')['command']} && {command}"
+    for seed in seeds:
         for figure in figures:
             for d, K, n in SETTINGS[figure]:
                 if parties and K not in parties:
@@ -155,8 +170,12 @@ def main(figures, n_graphs, parties, skipped):
                 X, truth = data(figure, d, n, seed)
                 found = judge(truth, graphs(figure, X, np.arange(n) % K, skipped))
                 for method, values in found.items():
-                    collected[figure, d, K, n, method].append(values)
-            store(collected)
+                    case = figure, d, K, n, method
+                    n_before = before.get(case, {}).get("graphs", 0)
+                    if n_before != seeds.start:
+                        raise SystemExit(f"{case} has {n_before} graphs")
+                    collected[case].append(values)
+            store(collected, before, command)
             print(f"graph {seed}, figure {figure}", flush=True)
 
 
@@ -164,8 +183,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=int, action="append", choices=SETTINGS)
     parser.add_argument("--graphs", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="so many are stored")
     parser.add_argument("--parties", type=int, action="append", help="how many")
     parser.add_argument("--skip", action="append", default=[], help="a method")
     arguments = parser.parse_args()
     figures = arguments.figure or list(SETTINGS)
-    main(figures, arguments.graphs, arguments.parties, arguments.skip)
+    seeds = range(arguments.first, arguments.graphs)
+    main(figures, seeds, arguments.parties, arguments.skip)

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
 from skprivbn.federation import check_received
+from skprivbn.utils._linalg import single_threaded
 
 #: hidden units of a block of rows
 _BLOCK = 1 << 16
@@ -285,6 +286,7 @@ class MLPProblem:
         self.max_iter, self.tol = max_iter, tol
         self._at = None
 
+    @single_threaded
     def solve(self, consensus, dual, rho):
         """Minimise the loss plus the augmented Lagrangian's terms."""
         centre, dual = self._by_variable(consensus), self._by_variable(dual)

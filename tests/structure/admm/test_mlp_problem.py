@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 from scipy.optimize import minimize
+from threadpoolctl import threadpool_info
 
 from skprivbn.datasets import make_mlp_sem
 from skprivbn.structure.admm._mlp import MLPProblem, n_free_of_mlp
@@ -175,3 +176,17 @@ def test_rounds_reach_the_objective_of_the_problem_as_written(
     assert reached == pytest.approx(plain.objective(expected), abs=within)
     assert found["h"] == pytest.approx(plain.cycles(expected)[0], abs=within)
     assert reached < 0.9 * plain.objective(terms.start())
+
+
+def test_small_products_of_a_round_take_one_thread():
+    class Watched(MLPProblem):
+        def evaluate(self, *where):
+            pools = [p for p in threadpool_info() if p["user_api"] == "blas"]
+            seen.update(pool["num_threads"] for pool in pools)
+            return super().evaluate(*where)
+
+    seen, m = set(), 2
+    X, _ = make_mlp_sem(30, 3, random_state=0)
+    start = np.zeros(m * 3**2 + n_free_of_mlp(3, m))
+    Watched(X, len(X), m).solve(start, start, 1.0)
+    assert seen == {1}
