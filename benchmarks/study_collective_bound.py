@@ -15,9 +15,10 @@ are learnt from all m rows, the n_c others from the m_c rows that were sent, so 
 bound is (1 - n_c / n) error(m) + n_c / n error(m_c): n_c / n (error(m_c) - error(m))
 more than that of pooled rows, which is zero once all rows are sent.
 
-The text that we have of the paper has lost its formulas. Legible are whose bound it is,
-what n, k and delta are, the split of the nodes, and both properties of the difference.
-The constants are those with which Dasgupta's theorem is quoted, not read in print.
+The text that we have of the paper has lost its formulas and all digits. Legible are
+whose bound it is, what n, k and delta are, the split of the nodes, and both properties
+of the difference. The constants are those with which Dasgupta's theorem is quoted, not
+read in print.
 """
 
 import numpy as np

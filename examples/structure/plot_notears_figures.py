@@ -103,8 +103,8 @@ for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
 # ----------------------
 # Figure 4: rounds, votes and pooled rows fit a small network to every variable, one sum
 # adds up five sigmoids of each. The paper has 50 variables and 512 rows, too, and
-# thirty graphs, here there are eight. With few parties the authors' penalties find more
-# of the true edges and many more false ones.
+# thirty graphs; here there are thirty with two parties, fourteen with more. With few
+# parties the authors' penalties find more of the true edges and many more false ones.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "K", figure=4)
