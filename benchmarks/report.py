@@ -161,6 +161,10 @@ SECTIONS = {
         "Intervals of private marginals: `DPCGMLearner.conf_int`",
         "Share of 95 % intervals that cover the truth.",
     ),
+    "private_intervals_mixture": Section(
+        "Intervals of private mixtures: `PPEMGaussianMixture.conf_int`",
+        "Share of 95 % intervals that cover the truth.",
+    ),
     "shared_tree": Section(
         "A private tree over Adult, one holder or several: `DPCGMLearner`",
         "Mean log-likelihood of a row of the test set.",

@@ -1,11 +1,13 @@
 """Do 95 % intervals of private fits cover the truth in 95 % of the studies?
 
 Run with ``python benchmarks/study_private_intervals.py moments`` (half a minute of one
-core), ``weights``, ``tables`` and ``mixed`` (minutes).
+core), ``weights``, ``tables``, ``mixed`` and ``mixture`` (minutes; ``--jobs 3`` does
+the epsilons beside each other).
 Every study draws new rows and new noise; the share of intervals that cover the known
-truth is kept, for moments, for weights of a Gaussian network of the right graph, and
-for marginals of a chain, on a clique and across two. Of linear mixed models, errors of
-estimates are kept, too, beside those of fits without noise.
+truth is kept, for moments, for weights of a Gaussian network of the right graph, for
+marginals of a chain, on a clique and across two, and for parameters of a mixture. Of
+linear mixed models, errors of estimates are kept, too, beside those of fits without
+noise.
 """
 
 import argparse
@@ -13,19 +15,23 @@ import warnings
 
 import numpy as np
 from _record import record
+from joblib import Parallel, delayed
+from scipy.optimize import linear_sum_assignment
 
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMMRegressor
+from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import FederatedPCA
-from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 
-ACCOUNTANT = PrivacyAccountant(np.inf, 0.5)
-BOX = {"delta": 1e-6, "bounds": (-8.0, 8.0), "accountant": ACCOUNTANT}
+BOX = {"delta": 1e-6, "bounds": (-8.0, 8.0)}
 WEIGHTS = np.array([[0, 0.8, 0, 0.5], [0, 0, -0.6, 0], [0, 0, 0, 0.7], [0, 0, 0, 0]])
 MEAN = np.array([1.0, 0.0, -0.5, 0.0])
 TOTAL = np.linalg.inv(np.eye(4) - WEIGHTS)
 COVARIANCE = TOTAL.T @ TOTAL
+SHARES = np.array([0.3, 0.3, 0.4])
+CENTRES = np.array([[-4.0, -4.0], [4.0, -2.0], [0.0, 5.0]])
+SPREADS = np.array([[[1, 0.5], [0.5, 1]], [[1.5, 0], [0, 0.7]], [[1, -0.3], [-0.3, 1]]])
 
 
 def covers(intervals, truth):
@@ -59,9 +65,9 @@ def tables(rng, epsilon):
     for keep in (0.6, 0.5):
         stays = rng.random(3_000) < keep
         columns.append(np.where(stays, columns[-1], rng.integers(3, size=3_000)))
-    learner = DPCGMLearner(
-        "chain", states=[3] * 3, epsilon=epsilon, accountant=ACCOUNTANT
-    ).fit(np.column_stack(columns))
+    learner = DPCGMLearner("chain", states=[3] * 3, epsilon=epsilon).fit(
+        np.column_stack(columns)
+    )
     options = {"n_bootstrap": 20, "random_state": int(rng.integers(2**31))}
     truth = {(0, 1): steps[0] / 3, (0, 2): steps[0] @ steps[1] / 3}
     for scope, name in (((0, 1), "marginals"), ((0, 2), "marginals of no clique")):
@@ -76,7 +82,7 @@ def mixed(rng, epsilon):
     y += scale * rng.normal(size=20)[cluster]
     bounds = [(-4.0, 4.0)] * 3 + [(-5.0, 7.0)]
     noise = {"epsilon": epsilon, "delta": 1e-6, "bounds": bounds}
-    learner = PrivateGLMMRegressor(clusters=range(20), accountant=ACCOUNTANT, **noise)
+    learner = PrivateGLMMRegressor(clusters=range(20), **noise)
     learner.fit(X, y, cluster=cluster)
     intervals = np.array(list(learner.summary().conf_int().values()))
     yield "intercept", covers(intervals, truth)[0]
@@ -89,18 +95,46 @@ def mixed(rng, epsilon):
         yield f"squared error of the scale of effects{name}", error
 
 
+def mixture(rng, epsilon):
+    """Weights, means and covariances of three components of 10,000 rows."""
+    component = rng.choice(3, 10_000, p=SHARES)
+    roots = np.linalg.cholesky(SPREADS)[component]
+    X = np.einsum("nij,nj->ni", roots, rng.normal(size=(10_000, 2)))
+    X += CENTRES[component]
+    learner = PPEMGaussianMixture(
+        3, epsilon=epsilon, random_state=int(rng.integers(2**31)), **BOX
+    ).fit(X)
+    found = learner.conf_int(n_bootstrap=12, random_state=int(rng.integers(2**31)))
+    gaps = ((CENTRES[:, np.newaxis] - learner.means_) ** 2).sum(axis=2)
+    _, order = linear_sum_assignment(gaps)
+    yield "weights", covers(found["weights_"][order], SHARES)
+    yield "means", covers(found["means_"][order], CENTRES)
+    inside = covers(found["covariances_"][order], SPREADS)
+    yield "covariances", inside[:, *np.triu_indices(2)]
+
+
+def repeat(study, epsilon, n_studies):
+    """Return what each of some studies found, by name."""
+    warnings.simplefilter("ignore")
+    rng, found = np.random.default_rng(0), {}
+    for _ in range(n_studies):
+        for name, inside in study(rng, epsilon):
+            found.setdefault(name, []).append(np.mean(inside))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", choices=["moments", "weights", "tables", "mixed"])
+    studies = ["moments", "weights", "tables", "mixed", "mixture"]
+    parser.add_argument("study", choices=studies)
     parser.add_argument("--studies", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
-    warnings.simplefilter("ignore")
-    study, rows = globals()[arguments.study], []
-    for epsilon in (0.5, 1.0, 5.0):
-        rng, hits = np.random.default_rng(0), {}
-        for _ in range(arguments.studies):
-            for name, inside in study(rng, epsilon):
-                hits.setdefault(name, []).append(np.mean(inside))
+    study, rows, epsilons = globals()[arguments.study], [], (0.5, 1.0, 5.0)
+    found = Parallel(arguments.jobs, return_as="generator")(
+        delayed(repeat)(study, epsilon, arguments.studies) for epsilon in epsilons
+    )
+    for epsilon, hits in zip(epsilons, found):
         for name, shares in hits.items():
             row = {"what": name, "epsilon": epsilon, "studies": len(shares)}
             kind, value = "coverage", np.mean(shares)

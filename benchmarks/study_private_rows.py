@@ -1,28 +1,33 @@
 """How many rows an estimator needs at an epsilon to be within 10 % of the exact fit.
 
-Run with ``python benchmarks/study_private_rows.py`` (some CPU minutes). For every
+Run with ``python benchmarks/study_private_rows.py`` (some CPU minutes), or with names
+of estimators, which replaces their rows. For every
 estimator with `epsilon`, by its defaults, the least number of rows of a coarse grid at
 which four of five fits are within 10 %, and so at every larger number of the grid:
 
 - of scaler, imputer and bins: means, medians and edges are off by at most a tenth of a
   standard deviation, standard deviations by at most 10 %;
 - of PCA: the variances of the first two components are off by at most 10 %;
+- of mixed models: coefficients, for columns with a standard deviation of one, and the
+  standard deviation of effects are off by at most 0.1;
 - of FCI: the F1 score of adjacencies is at least 0.9 times the exact fit's;
 - of mixtures, networks and tables: of the log-likelihood of fresh rows that the exact
   fit gains over one Gaussian, or over independent columns, 90 % is kept.
 """
 
 import argparse
+import sys
 import time
 import warnings
 
 import numpy as np
-from _record import record
+from _record import read, record
 from sklearn.base import clone
 
 from skprivbn.datasets import load_asia, make_linear_sem
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.metrics import skeleton_f1
+from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedKBinsDiscretizer,
@@ -45,6 +50,23 @@ SEEDS, ENOUGH, FRESH = 5, 4, 5_000
 ACCOUNTANT = PrivacyAccountant(np.inf, 0.5)
 BOX = {"bounds": (-5.0, 5.0)}
 WIDE = {"bounds": (-8.0, 8.0)}
+
+
+class MixedModel(PrivateGLMMRegressor):
+    """A linear mixed model whose last two columns are the target and the cluster."""
+
+    def fit(self, X):
+        """Learn from columns that stand beside each other."""
+        return super().fit(X[:, :-2], X[:, -2], cluster=X[:, -1].astype(int))
+
+
+def clustered_rows(n_rows, seed):
+    """Three columns, a target with noise of one, effects of 0.5 of twenty clusters."""
+    rng = np.random.default_rng(seed)
+    X, cluster = rng.normal(size=(n_rows, 3)), rng.integers(20, size=n_rows)
+    y = 1 + X @ [0.5, -0.3, 0.2] + rng.normal(size=n_rows)
+    y += 0.5 * rng.normal(size=20)[cluster]
+    return np.column_stack([X, y, cluster]), None
 
 
 def normal_rows(n_rows, seed):
@@ -79,6 +101,13 @@ def within(exact, private, fresh, truth):
                 np.max(np.abs(np.atleast_1d(a - b)[inner])) / s for a, b, s in pairs
             ]
     return max(gaps) <= 0.1
+
+
+def same_effects(exact, private, fresh, truth):
+    """Of mixed models: coefficients and the scale of effects are off by 0.1 at most."""
+    gaps = np.append(private.coef_, private.random_effect_scale_)
+    gaps -= np.append(exact.coef_, exact.random_effect_scale_)
+    return np.max(np.abs(gaps)) <= 0.1
 
 
 def same_variances(exact, private, fresh, truth):
@@ -123,6 +152,12 @@ CASES = {
         WIDE,
         keeps_likelihood,
     ),
+    MixedModel: (
+        clustered_rows,
+        {"clusters": range(20)},
+        {"bounds": [(-4.0, 4.0)] * 3 + [(-5.0, 7.0)]},
+        same_effects,
+    ),
     FederatedGaussianBayesianNetwork: (normal_rows, {}, BOX, keeps_likelihood),
     FederatedNotearsADMM: (normal_rows, {}, BOX, keeps_likelihood),
     FederatedFCI: (normal_rows, {}, BOX, same_skeleton),
@@ -151,25 +186,40 @@ def is_close(estimator, n_rows, epsilon, delta):
     return True
 
 
+def needed_rows(estimator):
+    """Yield a row for each budget."""
+    grid = [n for n in GRID if n <= MOST_ROWS.get(estimator, GRID[-1])]
+    for epsilon, delta in BUDGETS:
+        needed = None
+        for n_rows in reversed(grid):
+            if not is_close(estimator, n_rows, epsilon, delta):
+                break
+            needed = n_rows
+        found = f"{needed:,}" if needed else f"> {grid[-1]:,}"
+        row = {"estimator": name_of(estimator), "epsilon": epsilon}
+        yield row | {"delta": delta, "rows needed": found}
+
+
+def name_of(estimator):
+    """Return the public name of a case."""
+    return "PrivateGLMMRegressor" if estimator is MixedModel else estimator.__name__
+
+
 def main():
+    cases = {name_of(estimator): estimator for estimator in CASES}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.parse_args()
+    parser.add_argument("names", nargs="*", choices=[*cases, []])
+    names, sys.argv[1:] = parser.parse_args().names or list(cases), []
     warnings.simplefilter("ignore")
-    rows = []
-    for estimator in CASES:
+    known = {}
+    for row in (read("private_rows") or {"rows": []})["rows"]:
+        known.setdefault(row["estimator"], []).append(row)
+    for name in names:
         begun = time.process_time()
-        grid = [n for n in GRID if n <= MOST_ROWS.get(estimator, GRID[-1])]
-        for epsilon, delta in BUDGETS:
-            needed = None
-            for n_rows in reversed(grid):
-                if not is_close(estimator, n_rows, epsilon, delta):
-                    break
-                needed = n_rows
-            found = f"{needed:,}" if needed else f"> {grid[-1]:,}"
-            row = {"estimator": estimator.__name__, "epsilon": epsilon}
-            rows.append(row | {"delta": delta, "rows needed": found})
-            print(rows[-1], round(time.process_time() - begun, 1), flush=True)
-    record("private_rows", rows, seeds=SEEDS)
+        known[name] = list(needed_rows(cases[name]))
+        print(*known[name], round(time.process_time() - begun, 1), sep="\n", flush=True)
+        rows = [row for each in cases if each in known for row in known[each]]
+        record("private_rows", rows, seeds=SEEDS)
 
 
 if __name__ == "__main__":

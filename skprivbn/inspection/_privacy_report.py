@@ -10,6 +10,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
+import numpy as np
 from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
@@ -442,6 +443,9 @@ class _Report:
         answer += f", usually called {strength} protection. {_guess(epsilon, delta)}"
         if tone == "bad":
             answer += " An epsilon above 5 hides hardly anything: a smaller one would."
+        if delta * np.max(getattr(self.estimator, "n_samples_", 1)) > 1:
+            tone, allows = "bad", "lets a whole row be told: take it far below."
+            answer += f" A delta above one over the number of rows {allows}"
         if self.tells_exact_values:
             answer += " But exact values were read as well, which no noise covers."
         elif self.notes("epsilon"):

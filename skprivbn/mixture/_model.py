@@ -19,9 +19,11 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     weighted_log_density,
 )
+from skprivbn.mixture._intervals import bootstrapped, draw_rows
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
-from skprivbn.utils._typing import TableLike
+from skprivbn.utils._intervals import bootstrap_interval
+from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
 
@@ -188,6 +190,53 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         total, _ = self._log_likelihood(X)
         return -2 * total + 2 * self._n_parameters()
 
+    def conf_int(
+        self,
+        level: float = 0.95,
+        n_bootstrap: int = 100,
+        random_state: RandomStateLike = None,
+    ) -> dict[str, np.ndarray]:
+        """Return confidence intervals of the parameters, noise included.
+
+        For fits with `epsilon`, by a parametric bootstrap, which costs no privacy: rows
+        are drawn from the mixture, clipped to the bounds and learnt from in the same
+        way, with noise of the same scale. The number of components is taken to be
+        right, and components to be as far apart as they were found to be. Intervals of
+        covariances are about those before they were shrunk for the noise.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Probability with which an interval is to cover the truth.
+        n_bootstrap : int, default=100
+            Number of fits.
+        random_state : int, RandomState instance or None, default=None
+            Makes the draws reproducible.
+
+        Returns
+        -------
+        intervals : dict of str to ndarray of shape (..., 2)
+            Low and high ends of ``weights_``, ``means_`` and ``covariances_``.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "privacy_spent_"):
+            raise ValueError("conf_int is for fits with epsilon, whose noise it counts")
+        if self.missing == "em":
+            raise ValueError(
+                "conf_int draws rows without gaps: it is not for missing='em'"
+            )
+        (terms, n_parties, unshrunk), truth = self._noisy_fit, self._mixture()
+        n_rows, rng = max(round(self.n_samples_), 1), check_random_state(random_state)
+        drawn = bootstrapped(truth, terms, n_parties, n_rows, n_bootstrap, rng)
+        intervals = {
+            name: bootstrap_interval(getattr(self, name), values, level)
+            for name, values in drawn.items()
+        }
+        shrunk_by = unshrunk - self.covariances_
+        intervals["covariances_"] += shrunk_by[..., np.newaxis]
+        intervals["weights_"] = np.clip(intervals["weights_"], 0.0, 1.0)
+        return intervals
+
     def _log_likelihood(self, X):
         if is_partition(X):
             check_is_fitted(self)
@@ -222,20 +271,4 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
                 "least one sample."
             )
         rng = check_random_state(self.random_state)
-        mixture = self._mixture()
-        weights = mixture.weights / mixture.weights.sum()
-        counts = rng.multinomial(n_samples, weights)
-        n_components, n_features = mixture.means.shape
-        covariances = mixture.covariances
-        if self.covariance_type == "tied":
-            covariances = [covariances] * n_components
-        blocks = []
-        for mean, covariance, count in zip(mixture.means, covariances, counts):
-            if self.covariance_type in ("full", "tied"):
-                # positive definite once, perhaps no longer to the digits of float32
-                options = {"size": int(count), "check_valid": "ignore"}
-                blocks.append(rng.multivariate_normal(mean, covariance, **options))
-            else:
-                normal = rng.standard_normal(size=(count, n_features))
-                blocks.append(mean + normal * np.sqrt(covariance))
-        return np.vstack(blocks), np.repeat(np.arange(n_components), counts)
+        return draw_rows(self._mixture(), n_samples, rng)

@@ -7,7 +7,7 @@ nobody ever sees sums without noise. Everything after that is post-processing.
 """
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, NamedTuple
@@ -282,24 +282,47 @@ def noisy_em(me: Me) -> Generator[Any, Any, dict]:
     terms, (low, high) = me.terms, me.terms.bounds
     check_given(terms, len(low))
     box = Box.between(low, high, terms.covariance_type)
-    mixture = public_start(terms, box)
-    if not np.all(np.isfinite(mixture.covariances)):
+    if not np.all(np.isfinite(public_start(terms, box).covariances)):
         # rows with gaps would fail, and so tell that they are there
         raise PartyRefusal("refused")
+    return (yield from noisy_steps(terms, box, rows_in_box(me, box), len(me.roster)))
+
+
+def noisy_steps(
+    terms: PrivateEMTerms, box: "Box", rows: Callable, n_parties: int
+) -> Generator[Noisy, Any, dict]:
+    """Ask for noisy sums of rows in the box, and return what follows from them.
+
+    Parameters
+    ----------
+    terms : PrivateEMTerms
+    box : Box
+    rows : callable
+        Returns blocks of rows in the box, and how much each row counts.
+    n_parties : int
+
+    Returns
+    -------
+    found : dict
+        Weights, means and covariances; covariances before they were shrunk; the noisy
+        number of rows, and the standard deviation of the noise on the last sums.
+    """
+    n_features, mixture = len(box.middle), public_start(terms, box)
     frame = uniform_frame(
-        terms.covariance_type, np.zeros_like(mixture.means), np.ones_like(low)
+        terms.covariance_type, np.zeros_like(mixture.means), np.ones(n_features)
     )
-    noise = terms.noise(len(low), len(me.roster)).split(terms.n_releases)
-    grid, rows = terms.grid(len(low)), rows_in_box(me, box)
+    noise = terms.noise(n_features, n_parties).split(terms.n_releases)
+    grid = terms.grid(n_features)
     if terms.uses_cells:
-        cells, fine = random_cells(terms, len(low)), grid * terms.cells_factor(len(low))
+        cells = random_cells(terms, n_features)
+        fine = grid * terms.cells_factor(n_features)
         sums = sum(exact_cells(fill_with_zeros(X), cells, s) for X, s in rows())
         total = yield Noisy(round_sums(sums, fine), noise, CELLS)
         means = centres_of_cells(
             total / fine, mixture.means, noise.std / fine, terms.seeds[0]
         )
         mixture = replace(mixture, means=means)
-    average, n_averaged = np.zeros(terms.n_values(len(low))), 0
+    average, n_averaged = np.zeros(terms.n_values(n_features)), 0
     for n_iter in range(terms.max_iter):
         sums = sum(noisy_expectation(X, s, mixture, frame) for X, s in rows())
         total = yield Noisy(round_sums(sums, grid), noise, NOISY)
@@ -310,7 +333,9 @@ def noisy_em(me: Me) -> Generator[Any, Any, dict]:
         std = noise.std / grid / math.sqrt(n_averaged)
         mixture = maximise_noisy(average, frame, std)
     n_rows = max(float(average[: terms.n_components].sum()), 1.0)
-    return box.outside(mixture, terms.reg_covar) | {"n_rows": n_rows, "std": std}
+    _, _, unshrunk = maximise(_with_rows(average, frame, std), frame, 0.0)
+    found = box.outside(mixture, terms.reg_covar) | {"n_rows": n_rows, "std": std}
+    return found | {"unshrunk": unshrunk * box.squared}
 
 
 class Box(NamedTuple):
@@ -337,6 +362,11 @@ class Box(NamedTuple):
         squared = squares_of(covariance_type, half[np.newaxis])
         return cls((high + low) / 2, half, squared)
 
+    def inside(self, rows):
+        """Return rows in the unit box, rounded."""
+        # clipped again: bounds a hair apart have no middle that is between them
+        return round_rows(np.clip((rows - self.middle) / self.half, -1, 1))
+
     def outside(self, mixture, reg_covar):
         """Return weights, means and covariances of the features."""
         covariances = mixture.covariances * self.squared
@@ -353,12 +383,7 @@ def rows_in_box(me, box):
     Rows of one person count as one row together, where noise is to hide persons.
     """
     terms, shared_by = me.terms, me.rows_of_person()
-
-    def put(rows):
-        # clipped again: bounds a hair apart have no middle that is between them
-        return round_rows(np.clip((rows - box.middle) / box.half, -1, 1))
-
-    rows = map_rows(me.numbers(gaps=terms.has_gaps, bounds=terms.bounds), put)
+    rows = map_rows(me.numbers(gaps=terms.has_gaps, bounds=terms.bounds), box.inside)
     shares = np.ones(len(rows))
     if shared_by is not None:
         shares = np.where(shared_by > 0, 1 / np.maximum(shared_by, 1), 0.0)
@@ -454,8 +479,7 @@ def maximise_noisy(sums, frame, noise_std):
     mixture : Mixture
     """
     n_components, kind = len(frame.reference), frame.covariance_type
-    sums = sums.copy()
-    sums[:n_components] = np.maximum(sums[:n_components], max(noise_std, 1.0))
+    sums = _with_rows(sums, frame, noise_std)
     counts, means, covariances = maximise(sums, frame, 0.0)
     means, weights = np.clip(means, -1, 1), counts / counts.sum()
     shared, noise_of_all = covariances, noise_std / counts.sum()
@@ -476,6 +500,13 @@ def maximise_noisy(sums, frame, noise_std):
     elif kind != "tied":
         covariances = np.clip(covariances, floor, 1.0)
     return Mixture.from_covariances(kind, weights, means, covariances)
+
+
+def _with_rows(sums, frame, noise_std):
+    """Return sums in which every component has at least the rows that noise makes."""
+    sums, n_components = sums.copy(), len(frame.reference)
+    sums[:n_components] = np.maximum(sums[:n_components], max(noise_std, 1.0))
+    return sums
 
 
 def _shrink(values, target, noise_std):

@@ -492,6 +492,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self.n_iter_ = terms.max_iter
         self.lower_bound_, self.lower_bounds_ = math.nan, []
         self.n_samples_ = found["n_rows"]
+        self._noisy_fit = terms, partition.n_parties, found["unshrunk"]  # of conf_int
         self._report_noise(partition, terms, found["std"])
 
     def _report_noise(self, partition, terms, std):

@@ -333,6 +333,14 @@ def test_how_often_a_guess_is_right_is_not_rounded_to_certainty(epsilon, percent
     assert f"is right at most {percent} % of the time" in short
 
 
+@pytest.mark.parametrize("delta, is_large", [(1e-2, True), (1e-3, False)])
+def test_a_delta_above_one_over_the_rows_is_pointed_out(delta, is_large):
+    X = np.random.default_rng(0).uniform(-1, 1, size=(300, 1))
+    scaler = FederatedStandardScaler(epsilon=4.0, delta=delta, bounds=(-1, 1))
+    short = read(scaler.fit(X, party=np.arange(300) % 3)).text("short")
+    assert ("one over the number of rows" in short) == is_large
+
+
 def test_exact_values_beside_the_noise_are_pointed_out():
     ledger = Ledger(parties=("a", "b"))
     assert "exact values" not in read(fitted(ledger, (1.0, 0.0))).text("short")

@@ -39,7 +39,7 @@ from skprivbn.structure import (
 )
 from skprivbn.utils import _validation
 from tests.privacy.attacks import BOUNDS, Description, field, search
-from tests.privacy.toys import mixed_model
+from tests.privacy.toys import intervals_of, mixed_model
 from tests.privacy.watching import Attack, cost_of
 
 EPSILON = 1.0
@@ -75,6 +75,7 @@ class Neighbours(Attack):
             warnings.simplefilter("always")
             watch = self.fit(world, answers.opened, answers.chosen)
         seen = {k: plain(v) for k, v in vars(watch.model).items() if k.endswith("_")}
+        seen["intervals"] = plain(intervals_of(watch.model))
         return watch, seen | {"warnings": sorted({str(w.message) for w in said})}
 
 

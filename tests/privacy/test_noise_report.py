@@ -23,6 +23,7 @@ from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.structure import FederatedBayesianNetwork
 from tests.estimators import public_estimators
 from tests.privacy.test_audit_neighbours import LABELS, NUMBERS, assert_alike
+from tests.privacy.toys import mixed_model
 
 ACCOUNTANT = PrivacyAccountant(np.inf, delta=0.1)
 RNG = np.random.default_rng(0)
@@ -54,6 +55,7 @@ PRIVATE = {
     if "epsilon" in estimator.get_params()
     and not isinstance(estimator, PrivateSearchCV)  # choices, not a release
 }
+PRIVATE["PrivateGLMMRegressor"] = mixed_model()  # takes its target from the rows
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -80,7 +82,10 @@ def test_every_estimator_with_epsilon_reports_its_noise(name):
         "FederatedKBinsDiscretizer",
         "FederatedNotearsADMM",
         "FederatedStandardScaler",
+        "FederatedPCA",
+        "FederatedSimpleImputer",
         "PPEMGaussianMixture",
+        "PrivateGLMMRegressor",
     ],
 )
 def test_a_report_has_every_warning_of_the_noise(name):
@@ -228,8 +233,9 @@ def test_delta_is_suggested_where_noise_decides_which_tables_are_chosen():
 
 def test_the_neighbours_look_at_the_report_of_every_estimator():
     """That of K2 in a test of its own, there."""
-    looked_at = {type(e).__name__ for e in [*NUMBERS.values(), *LABELS.values()]}
-    assert set(PRIVATE) == looked_at | {"PrivateK2StructureLearner"}
+    looked_at = {type(e) for e in [*NUMBERS.values(), *LABELS.values()]}
+    looked_at.add(type(PRIVATE["PrivateK2StructureLearner"]))
+    assert {type(e) for e in PRIVATE.values()} == looked_at
 
 
 class Telltale(FederatedStandardScaler):
@@ -247,6 +253,26 @@ def test_an_exact_number_in_a_report_is_found_by_the_neighbours():
     assert_alike(FederatedStandardScaler(**options), *worlds)
     with pytest.raises(AssertionError, match="noise_report_"):
         assert_alike(Telltale(**options), *worlds)
+
+
+class TelltaleIntervals(PPEMGaussianMixture):
+    """A twin whose intervals are drawn for the exact number of rows."""
+
+    def _learn(self, partition, progress):
+        super()._learn(partition, progress)
+        self._exact = sum(partition.n_rows().values())
+
+    def conf_int(self, **options):
+        self.n_samples_ = self._exact
+        return super().conf_int(**options)
+
+
+def test_an_exact_number_in_intervals_is_found_by_the_neighbours():
+    options = {"epsilon": 1.0, "bounds": (-4.0, 4.0), "max_iter": 2, "random_state": 0}
+    worlds = (ROWS[:12], {}), (ROWS[:13], {})
+    assert_alike(PPEMGaussianMixture(2, **options), *worlds)
+    with pytest.raises(AssertionError, match="intervals"):
+        assert_alike(TelltaleIntervals(2, **options), *worlds)
 
 
 def test_delta_none_follows_from_a_public_number_of_rows():

@@ -1,5 +1,6 @@
 """What several tests of this family share: a private estimator, an audit."""
 
+import warnings
 from functools import partial
 from unittest import mock
 
@@ -7,8 +8,11 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMMRegressor, _noisy_linear
+from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.privacy import CountMechanism, audit_epsilon, check_accountant
+from skprivbn.structure import FederatedGaussianBayesianNetwork
 
 # The noise is never seeded. A sound mechanism is blamed once in a billion runs; that a
 # broken one is caught needs less certainty, and must not depend on luck either.
@@ -66,3 +70,18 @@ class MixedModel(PrivateGLMMRegressor):
 
 def mixed_model(**options):
     return MixedModel(clusters=["a", "b"], **options)
+
+
+def intervals_of(model):
+    """Return confidence intervals of a fit, or why it has none."""
+    options = {"n_bootstrap": 2, "random_state": 0}
+    if isinstance(model, DPCGMLearner):
+        options["columns"] = 0
+    elif not isinstance(model, PPEMGaussianMixture | FederatedGaussianBayesianNetwork):
+        options = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return getattr(model, "conf_int", dict)(**options)
+        except ValueError as error:
+            return str(error)

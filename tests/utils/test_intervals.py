@@ -5,6 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skprivbn.graphical_model import DPCGMLearner
+from skprivbn.mixture import PPEMGaussianMixture
+from skprivbn.mixture._gaussian_steps import covariance_shape
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.structure import FederatedGaussianBayesianNetwork
@@ -63,11 +65,11 @@ def test_weights_of_a_network_vary_as_their_intervals_say():
     learner = FederatedGaussianBayesianNetwork(
         "equal_variance", epsilon=2.0, threshold=0.1, **BOX
     )
-    weights = [learner.fit(rows(5000)).network_.weights[0, 1] for _ in range(60)]
+    weights = [learner.fit(rows(5000)).network_.weights[0, 1] for _ in range(120)]
     found = learner.conf_int(n_bootstrap=200, random_state=0)
     assert not found["weights"][1].any()  # no edge, no doubt
     width = np.ptp(found["weights"][0, 1])
-    # a standard deviation of 60 is off by 9 %
+    # a standard deviation of 120 is off by 6 %
     assert_allclose(width / (2 * 1.96), np.std(weights), rtol=0.4)
 
 
@@ -88,6 +90,57 @@ def test_intervals_of_marginals_cost_nothing_and_grow_with_the_noise():
         assert accountant.history == spent
         widths.append(np.ptp(found, axis=-1).mean())
     assert widths[1] > 1.5 * widths[0]
+
+
+CENTRES = np.array([[-3.0, -3.0], [3.0, 0.0]])
+
+
+def fitted_mixture(**options):
+    """Fit two far components of 3,000 rows of three parties."""
+    X = CENTRES[RNG.integers(2, size=3000)] + RNG.normal(size=(3000, 2))
+    options = {"epsilon": 2.0, "random_state": 0, **BOX} | options
+    return PPEMGaussianMixture(2, **options).fit(X, party=np.arange(3000) % 3)
+
+
+def test_parameters_of_a_mixture_are_covered_in_nineteen_of_twenty_fits():
+    inside = []
+    for _ in range(30):
+        mixture = fitted_mixture()
+        found = mixture.conf_int(n_bootstrap=10, random_state=0)
+        order = np.argsort(mixture.means_[:, 0])
+        inside.append(covers(found["weights_"][order], [0.5, 0.5]).mean())
+        inside.append(covers(found["means_"][order], CENTRES).mean())
+        inside.append(covers(found["covariances_"], np.eye(2)).mean())
+    assert 0.9 < np.mean(inside) < 0.99
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+def test_intervals_of_a_mixture_cost_nothing_and_grow_with_the_noise(kind, delta):
+    accountant, widths = PrivacyAccountant(20.0, 0.5), []
+    for epsilon in (10.0, 0.5):
+        mixture = fitted_mixture(
+            covariance_type=kind, delta=delta, epsilon=epsilon, accountant=accountant
+        )
+        spent, options = accountant.history, {"n_bootstrap": 8, "random_state": 0}
+        found = mixture.conf_int(**options)
+        assert found["weights_"].shape == (2, 2)
+        assert found["means_"].shape == (2, 2, 2)
+        assert found["covariances_"].shape == (*covariance_shape(kind, 2, 2), 2)
+        again = mixture.conf_int(**options)
+        assert all(np.array_equal(found[name], again[name]) for name in found)
+        assert accountant.history == spent
+        widths.append(np.ptp(found["means_"], axis=-1).mean())
+    assert widths[1] > 1.5 * widths[0]
+
+
+def test_mixtures_without_noise_or_with_gaps_have_no_intervals():
+    with pytest.raises(ValueError, match="missing='em'"):
+        fitted_mixture(missing="em").conf_int()
+    mixture = fitted_mixture()
+    mixture.set_params(epsilon=None, delta=0.0, bounds=None)
+    with pytest.raises(ValueError, match="fits with epsilon"):
+        mixture.fit(rows(), party=np.arange(2000) % 3).conf_int()
 
 
 def test_a_bootstrap_takes_its_bias_off():
