@@ -109,6 +109,17 @@ def by_holders(method: Callable) -> Callable:
     return apply
 
 
+def _can_score(estimator):
+    """Tell whether there are scores of rows, or say what to write."""
+    if hasattr(estimator, "_row_scores"):
+        return True
+    raise AttributeError(
+        f"{type(estimator).__name__} needs a method _row_scores to be scored; or "
+        "scikit-learn's ClassifierMixin or RegressorMixin as the first of its bases, "
+        "which score rows that are here"
+    )
+
+
 class RowsMixin(SavedVersionMixin):
     """What a fitted estimator does with rows, be they here or with their holders.
 
@@ -142,7 +153,7 @@ class RowsMixin(SavedVersionMixin):
                 self._learn(*checked, progress)
         return self
 
-    @available_if(lambda self: hasattr(self, "_row_scores"))
+    @available_if(_can_score)
     def score(
         self, X: TableLike, y: ArrayLike | None = None, sample_weight: Any = None
     ) -> float:
@@ -257,6 +268,8 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     # pipelines and searches hand `party` over without set_fit_request
     __metadata_request__fit = {"party": True}
     protocols: tuple[Any, ...] = ()
+    #: of estimators without such a parameter
+    backend: str | AdditiveBackend = "masking"
     _adds_rows = True
     _parameter_constraints: dict = {"backend": BACKEND_CONSTRAINT}
 
@@ -286,6 +299,11 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
+        if self._uses_y and y is None and "y" not in getattr(X, "aligned", ()):
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is "
+                "None: give one value per row, or the name of a column of a partition"
+            )
         partition = self._check_rows(X, party, y=y if self._uses_y else None)
         return self._learn_watched(X, y, partition)
 

@@ -270,7 +270,8 @@ def check_states(node, labels):
         labels = range(labels)
     if isinstance(labels, str):
         raise ValueError(
-            f"the states of node {node!r} must be a sequence, got {labels!r}"
+            f"the states of node {node!r} must be a sequence, or 'continuous' where "
+            f"that is possible; got {labels!r}"
         )
     labels = tuple(v.item() if isinstance(v, np.generic) else v for v in labels)
     if not labels:

@@ -430,23 +430,35 @@ def check_described(rows, names, states, holder):
     holder : str
         Name of the party.
     """
+    texts = [
+        name
+        for column, name, labels in zip(rows.T, names, states)
+        if labels is None and not _are_numbers(column)
+    ]
+    if texts:
+        raise PartitionError(
+            f"columns {texts} of party {holder!r} hold text: declare their categories, "
+            f"as in describe(states={{{texts[0]!r}: [...]}}), or leave them out"
+        )
     for column, name, labels in zip(rows.T, names, states):
-        where = f"column {name!r} of party {holder!r}"
         if labels is None:
-            try:
-                np.asarray(column, dtype=np.float64)
-            except (TypeError, ValueError):
-                raise PartitionError(
-                    f"{where} holds text: declare its categories, as in "
-                    f"describe(states={{{name!r}: [...]}}), or leave it out"
-                ) from None
             continue
+        where = f"column {name!r} of party {holder!r}"
         others = {v for v in column.tolist() if not is_missing(v)} - set(labels)
         if others:
             raise PartitionError(
                 f"{where} holds {others.pop()!r}, which is not one of its categories "
                 f"{list(labels)}"
             )
+
+
+def _are_numbers(column):
+    """Tell whether all values of a column are numbers or gaps."""
+    try:
+        np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _read_column(found, terms, v, name, labels):

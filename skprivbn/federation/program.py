@@ -213,7 +213,7 @@ class Sum:
     Parameters
     ----------
     vector : array-like
-        Floats, or integers, which are summed exactly.
+        Floats, or integers, which are summed exactly. The total has one dimension.
     what : str
         What it tells, in at most ten words; a constant of the program.
     weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or callable

@@ -430,7 +430,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             is_shown = self.verbose >= 2 and n_iter % self.verbose_interval == 0
             if is_shown or n_iter == self.n_iter_:
                 told = f"lower bound {bound:.6g}, change {change:.3g}"
-                progress.say(f"em-iteration {n_iter}, {told}")
+                progress.say(f"best start: em-iteration {n_iter}, {told}")
 
     def _failure(self, ends, min_rows):
         """Return the error of a fit that ended without a mixture."""

@@ -304,8 +304,11 @@ def test_text_that_is_no_category_is_refused():
     assert partition.describe(states={"x": ["a", "b"]})["x"].counts.tolist() == [3, 3]
     with pytest.raises(PartitionError, match="'x' of party '.*' holds 'b', which is"):
         partition.describe(states={"x": ["a"]})
-    with pytest.raises(PartitionError, match=r"holds text: .*states={'x': \[...\]}"):
+    with pytest.raises(PartitionError, match=r"hold text: .*states={'x': \[...\]}"):
         partition.describe()
+    two = {name: np.hstack([rows, rows]) for name, rows in X.items()}
+    with pytest.raises(PartitionError, match=r"columns \['x', 'y'\] of party"):
+        HorizontalPartition(two, ["x", "y"]).describe()
 
 
 def test_parties_themselves_refuse_it_with_a_code(monkeypatch):

@@ -327,7 +327,7 @@ def test_verbose_levels(three_blobs, capsys):
     for number in {*range(2, len(bounds) + 1, 2), len(bounds)}:
         bound, change = bounds[number - 1], np.diff(bounds)[number - 2]
         told = f"lower bound {bound:.6g}, change {change:.3g}, "
-        assert f"em-iteration {number}, {told}" in second
+        assert f"best start: em-iteration {number}, {told}" in second
     # they are known at the end, and cost nothing
     n_rounds = mixture.ledger_.n_rounds
     mixture.set_params(verbose=0).fit(X, party=party)
