@@ -313,7 +313,7 @@ def _scramble(values):
 
 
 def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
-    """Return how many rows sums over groups of them are about.
+    """Return how many rows sums over groups of them are about, as sums of weights.
 
     Parameters
     ----------
@@ -324,19 +324,20 @@ def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.nd
 
     Returns
     -------
-    n_rows : ndarray of shape (n_marks * n_groups,)
+    sums : ndarray of shape (2, n_marks * n_groups)
+        As of :func:`rows_beside`.
 
     Examples
     --------
     >>> import numpy as np
-    >>> rows_by_group(np.ones((5, 1)), np.array([0, 0, 0, 1, 1]), 2)
+    >>> kish(rows_by_group(np.ones((5, 1)), np.array([0, 0, 0, 1, 1]), 2))
     array([3., 2.])
     """
-    found = [np.zeros(0)]
+    found = [np.zeros((2, 0))]
     for column in np.maximum(marks, 0.0).T:
         sums = [np.bincount(groups, column**power, n_groups) for power in (1, 2)]
-        found.append(kish(np.stack(sums)))
-    return np.concatenate(found)
+        found.append(np.stack(sums))
+    return np.hstack(found)
 
 
 def rows_of_pairs(

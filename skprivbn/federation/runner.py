@@ -364,6 +364,9 @@ class Runner:
         if step.new_keys:
             self._sums.pop("parties", None)
         vector, session = np.ravel(np.asarray(step.vector)), self._session
+        if not vector.size and self._n_sums and self._counted != self._agreement.roster:
+            # rows of a sum before are counted, and a party of that sum is lost
+            return vector
         self._n_summed += vector.size
         most = self._policy.max_summed * self._count_rows()
         why = "more sums than the rows can hide in"

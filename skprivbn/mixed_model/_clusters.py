@@ -441,7 +441,7 @@ def joined(*weights):
     return RowWeights(*pieces, tuple(chain(*named)), np.hstack(sides))
 
 
-def count_by_group(deviations, weights, groups):
+def sides_by_group(deviations, weights, groups):
     """Return how many rows are on each side of a centre, group by group.
 
     Parameters
@@ -453,11 +453,13 @@ def count_by_group(deviations, weights, groups):
 
     Returns
     -------
-    n_rows : ndarray of shape (n_cells,)
+    sides : ndarray of shape (2, n_sides)
+        As of :class:`RowWeights`.
     """
-    weighted, found = deviations * weights[:, np.newaxis], [np.zeros(0)]
+    weighted, found = deviations * weights[:, np.newaxis], [np.zeros((2, 0))]
     sides = np.hstack([weighted, -weighted])
     for group, opened in groups:
-        counted = rows_by_group(sides, group, len(opened)).reshape(-1, len(opened))
-        found.append(counted[:, opened].ravel())
-    return np.concatenate(found)
+        counted = rows_by_group(sides, group, len(opened))
+        counted = counted.reshape(2, -1, len(opened))[..., opened]
+        found.append(counted.reshape(2, -1))
+    return np.hstack(found)

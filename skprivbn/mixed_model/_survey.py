@@ -29,10 +29,10 @@ from skprivbn.mixed_model._checks import (
 from skprivbn.mixed_model._clusters import (
     OTHER,
     Census,
-    count_by_group,
     joined,
     merge_few,
     merged_label,
+    sides_by_group,
     weigh,
 )
 from skprivbn.mixed_model._likelihood import family_of
@@ -557,13 +557,19 @@ def _count_values(rows, deviations, survey):
         for factor, codes in enumerate(rows.codes if terms.mixed else ())
     ]
     random = np.unique(terms.random.columns[terms.random.columns >= 0])
-    by_cluster = count_by_group(own[:, [*random, -1]], ones, groups)
+    # numbers by the mean of all parties, in units; of classes, a count says all
+    has_numbers = terms.target == "numbers"
+    inside = [*random, rows.X.shape[1]] if has_numbers else random
+    by_cluster = sides_by_group(deviations[:, inside], ones, groups)
+    outcomes = own[:, -1:] if not has_numbers else own[:, :0]
+    outcomes = kish(sides_by_group(outcomes, ones, groups))
     cells = kish(np.hstack([beside, values, products]))
     # which columns these are about
     names = [*range(rows.X.shape[1]), "offset", "sample_weight", "y"]
     pairs = list(combinations(names, 2))
     columns = names[-3:] * 2 + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
-    columns = (None, *columns, *["cluster"] * len(by_cluster))
+    columns = (None, *columns, *["cluster"] * len(outcomes))
     columns += (*range(deviations.shape[1]),) * 2
-    cells = np.append(cells, by_cluster)
+    columns += ("cluster",) * by_cluster.shape[1]
+    cells, sides = np.append(cells, outcomes), np.hstack([sides, by_cluster])
     return plain._replace(cells=cells, columns=columns, sides=sides)

@@ -150,7 +150,7 @@ def check_gate(gate):
     assert gate.rows_of_values(x[:, 0:1] * 0, np.ones(len(x)), np.ones(1)).any()
     groups = np.repeat([0, 2], [7, 3])
     marks = np.column_stack([2 * np.ones(10), -np.ones(10), np.arange(10) == 8])
-    found = gate.rows_by_group(marks, groups, 3).tolist()
+    found = gate.kish(gate.rows_by_group(marks, groups, 3)).tolist()
     assert found == [7, 0, 3, 0, 0, 0, 0, 0, 1]
     for n in (4, 5):
         own = np.column_stack([np.arange(99) < n, np.arange(99) % 2]).astype(float)

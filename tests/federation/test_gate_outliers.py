@@ -97,6 +97,52 @@ def test_attack_a_mean_that_is_nearly_one_row(tmp_path, monkeypatch, ask):
     assert 3 * N_ROWS * ask(sites) == pytest.approx(cost, rel=0.05)
 
 
+def rare_ward(folder, cost):
+    """Return sites where 20 rows of each are of one ward, one of them like no other."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3, N_ROWS, 2))
+    X[0, 3, 0] = cost
+    wards = np.where(np.arange(N_ROWS) < 20, "c", rng.choice([*"ab"], N_ROWS))
+    tables = {
+        name: [[*row, label] for row, label in zip(rows.tolist(), wards)]
+        for name, rows in zip(NAMES, X)
+    }
+    return open_sites(folder, tables, COLUMNS, ESTIMATORS, "max_exact_numbers = 3")
+
+
+def effect_of_ward(sites):
+    """Return the sum of costs of a ward, from a network in which they depend on it."""
+    network = FederatedBayesianNetwork(
+        states={"cost": "continuous"},
+        search_params={"required_edges": [("ward", "cost")]},
+    ).fit(sites.rows(["ward", "cost"]))
+    return 60 * network.network_.intercepts["cost"][2]
+
+
+def test_attack_a_configuration_that_is_nearly_one_row(tmp_path, monkeypatch):
+    sites, cost = rare_ward(tmp_path, 200.0), 200.0
+    with pytest.raises(PartyError) as caught:
+        effect_of_ward(sites)
+    assert caught.value.code == "too-few-rows"
+    # the twin
+    count_otherwise(monkeypatch)
+    assert effect_of_ward(sites) == pytest.approx(cost, rel=0.05)
+
+
+@pytest.mark.parametrize("cost", [0.0, 60.0])
+def test_a_ward_with_such_a_row_joins_another(tmp_path, monkeypatch, cost):
+    def wards():
+        rows = rare_ward(tmp_path / f"{cost}", cost).rows(["age"])
+        model = PrivateGLMMRegressor().fit(rows, y="cost", cluster="ward")
+        return sorted(model.clusters_)
+
+    (tmp_path / f"{cost}").mkdir()
+    merged = wards() != ["a", "b", "c"]
+    assert merged is (cost > 0)
+    count_otherwise(monkeypatch)
+    assert wards() == ["a", "b", "c"]
+
+
 def sure_of(row):
     """Return a model to which all rows are much alike but for those next to one."""
     model = PPEMGaussianMixture(2, covariance_type="spherical")

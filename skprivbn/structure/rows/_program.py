@@ -30,6 +30,7 @@ from skprivbn.federation.gate import (
     FEW_VALUES,
     N_PARTITIONS,
     count_values,
+    kish,
     marks_of_values,
     rows_by_group,
 )
@@ -364,8 +365,10 @@ class OwnRows:
             parts.append(part.ravel())
 
         def weigh():
-            cells = [self._left_out(), *map(self._count_values, asked)]
-            return RowWeights(np.concatenate(counted), None, np.concatenate(cells))
+            cells, sides = zip(*map(self._count_values, asked))
+            cells = np.concatenate([self._left_out(), *cells])
+            total, sides = np.concatenate(counted), np.hstack(sides)
+            return RowWeights(total, None, cells, sides=sides)
 
         return np.concatenate(parts), weigh
 
@@ -381,26 +384,27 @@ class OwnRows:
         return np.concatenate([rows.sum(axis=0) for rows in left_out])
 
     def _count_values(self, given):
-        """Count the rows beside the means of columns, and those of few values.
+        """Count the rows of few values, and those beside the means of columns.
 
         Sums of zeros and ones are counts, though their column is called continuous.
         """
         there, cells, size = configurations(
             self.codes, self.values, self.n_states, given
         )
+        # which are about the means of all parties
         values = self.values[there]
-        beside = values - (values.mean(axis=0) if len(values) else 0.0)
+        sides = rows_by_group(np.hstack([values, -values]), cells, size)
         few = np.flatnonzero(count_values(values) <= FEW_VALUES)
         marks = np.zeros((len(values), 2 * N_PARTITIONS, values.shape[1]))
         marks[..., few] = marks_of_values(values[:, few])
-        sides = np.hstack([beside, -beside, marks.reshape(len(values), -1)])
-        counts = [rows_by_group(sides, cells, size)]
+        marks = marks.reshape(len(values), 2 * N_PARTITIONS * values.shape[1])
+        counts = [kish(rows_by_group(marks, cells, size))]
         # of rows that lack one of several given columns, sums tell by the others
         lacking = ~there & ~np.isnan(self.values).any(axis=1)
         for v in given:
             codes = self.codes[lacking & (self.codes[:, v] >= 0), v]
             counts.append(np.bincount(codes, minlength=self.n_states[v]))
-        return np.concatenate(counts)
+        return np.concatenate(counts), sides
 
 
 def _own_rows(me):
