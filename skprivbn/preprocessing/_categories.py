@@ -18,14 +18,13 @@ from skprivbn.federation import (
     ALL_ROWS,
     Me,
     Noisy,
-    PartyRefusal,
     Sum,
     converse,
     program,
     sum_over_rows,
 )
 from skprivbn.federation._cells import CountTerms, rare_levels
-from skprivbn.federation.program import refuse_malformed
+from skprivbn.federation.program import refuse_malformed, require
 from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.programs._columns import tell_all
@@ -123,8 +122,7 @@ class CategoriesTerms(CountTerms):
 def categories(me: Me) -> Generator[Any, Any, dict]:
     """Tell labels that are not declared; find the most frequent, or the rare ones."""
     terms = me.terms
-    if np.shape(me.block["X"])[1] != len(terms.names):
-        raise PartyRefusal("invalid-data")
+    require(np.shape(me.block["X"])[1] == len(terms.names), "invalid-data")
     least = max(me.min_rows, terms.min_rows)
     if terms.epsilon is not None:
         noise = terms.noise(len(terms.names), len(me.roster))
@@ -161,8 +159,7 @@ def _frequent_labels(me, least):
 
 def _check_labels(name, labels, code):
     """Return labels as a list, unless they are too many, or none that can be told."""
-    if len(labels) > MAX_LABELS:
-        raise PartyRefusal("too-detailed")
+    require(len(labels) <= MAX_LABELS, "too-detailed")
     with refuse_malformed(code):
         return list(check_states(name, labels)) if labels else []
 

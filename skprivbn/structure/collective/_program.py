@@ -19,6 +19,7 @@ from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
+from skprivbn.federation.program import require
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import (
     compare,
@@ -330,8 +331,7 @@ def count_on_shares(
                     raise ProtocolError("a share has another shape or type")
                 own += share
     counts = [table.astype(np.int64) for table in shares]
-    if not all(map(site.can_be_counts, asked, counts)):
-        raise PartyRefusal("inconsistent")
+    require(all(map(site.can_be_counts, asked, counts)), "inconsistent")
     return np.concatenate([table.ravel() for table in counts])
 
 

@@ -19,6 +19,7 @@ from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.crypto._psi import normalise_key
 from skprivbn.crypto.shares import bit_length_dtype, open_links
 from skprivbn.federation import PartyRefusal
+from skprivbn.federation.program import require
 from skprivbn.programs._columns import check_table, own_columns
 from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._discrete_columns import can_be_counts
@@ -268,10 +269,8 @@ class Site:
     def _check_size(self, variables):
         """Refuse what is no table, or one so large that its cells are single rows."""
         known = range(len(self.terms.owners))
-        if not variables or len(set(variables)) < len(variables):
-            raise PartyRefusal("refused")
-        if any(type(v) is not int or v not in known for v in variables):
-            raise PartyRefusal("refused")
+        require(variables and len(set(variables)) == len(variables))
+        require(all(type(v) is int and v in known for v in variables))
         n_cells = prod(self.n_states[v] for v in variables)
         check_table(self.me, n_cells, len(self.codes))
         declared = self.terms.parents or []
@@ -310,8 +309,7 @@ class Site:
         """
         # the last step to a number of common rows may add one per site
         most = ceil(self.terms.fraction * len(unlikely)) + len(self.me.peers)
-        if unlikely.sum() + n_random > most:
-            raise PartyRefusal("refused")
+        require(unlikely.sum() + n_random <= most)
         drawn = draw_rows(self._rank(b"draw"), unlikely, n_random)
         rows = np.concatenate([np.flatnonzero(unlikely), drawn])
         cut = float(self.log_likelihood[unlikely].max()) if unlikely.any() else None
