@@ -147,9 +147,10 @@ for method in ("auto", "cgm", "naive", "psgd"):
         [np.std(found) for found in scores.values()],
     )
 (exact_score,) = (row["score"] for row in rows if row["method"] == "non-private")
-PrivacyUtilityDisplay(
+display = PrivacyUtilityDisplay(
     curves,
     baselines={"non-private": exact_score},
     metric="log-likelihood of a holdout hour",
 ).plot()
+display.ax_.set_title("What epsilon costs each method")
 plt.show()

@@ -37,7 +37,8 @@ message_diagram(mixture)
 # How many bytes
 # --------------
 
-LedgerDisplay.from_estimator(mixture)
+display = LedgerDisplay.from_estimator(mixture)
+display.ax_.set_title("Bytes that each side sends")
 plt.show()
 
 # %%
