@@ -9,7 +9,7 @@ Marks are those of :class:`~skprivbn.bayesian_network.PartialAncestralGraph`: en
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import combinations, permutations
+from itertools import chain, combinations, permutations
 
 import numpy as np
 
@@ -107,12 +107,12 @@ def finding_pag(tests, n_nodes, max_condition=None, rules=None):
     most = n_nodes - 2 if max_condition is None else max_condition
     skeleton = _Skeleton(n_nodes, rules.required | rules.required.T)
     yield from skeleton.thinning(tests, most)
-    reachable = _possible_d_sep(_with_colliders(skeleton.adjacent, skeleton.separators))
+    marks = _with_colliders(skeleton.adjacent, skeleton.separators)
     sets = {
-        (x, y): (reachable[x] - {y}, reachable[y] - {x})
+        (x, y): (_possible_d_sep(marks, x, y), _possible_d_sep(marks, y, x))
         for x, y in np.argwhere(np.triu(skeleton.adjacent)).tolist()
     }
-    yield from skeleton.separating(tests, sets, range(most + 1))
+    yield from skeleton.separating(tests, sets, range(2, most + 1))
     untested = skeleton.untested & skeleton.adjacent
     marks = _with_colliders(skeleton.adjacent & ~untested, skeleton.separators)
     marks[untested] = _UNTESTED
@@ -121,8 +121,11 @@ def finding_pag(tests, n_nodes, max_condition=None, rules=None):
     marks[known & rules.required] = ARROW
     marks[known & rules.required.T] = TAIL
     # every rule has its turn, whether one before has changed something or not
-    while sum(rule(marks, skeleton.separators) for rule in _RULES):
-        pass
+    changed = True
+    while changed:
+        changed = _rules_1_2(marks) | _rule_3(marks)
+        changed |= yield from _rule_4(marks, skeleton.separators, tests, most)
+        changed |= _rule_8(marks) | _rule_9(marks) | _rule_10(marks)
     marks[untested] = CIRCLE
     return marks, untested
 
@@ -205,33 +208,31 @@ class _Skeleton:
     def separating(self, tests, sets, sizes):
         """Remove edges between nodes that a subset of others separates.
 
-        All pairs are tested at once with the next subset of each: what tests ask for
-        takes few rounds, and no pair is tested once it is apart.
+        All subsets of a size are tested at once, which takes one round. A separator is
+        the union of those that do: colliders depend on no order of nodes or subsets.
         """
-        pairs = [pair for pair in sets if not self.required[pair]]
-        waiting = {pair: _subsets(sets[pair], sizes) for pair in pairs}
-        found = {}
-        while waiting:
-            asked = [(*pair, next(given, None)) for pair, given in waiting.items()]
-            asked = [test for test in asked if test[2] is not None]
+        for size in sizes:
+            asked = [
+                (x, y, given)
+                for (x, y), sides in sets.items()
+                if self.adjacent[x, y] and not self.required[x, y]
+                for given in _subsets(sides, size)
+            ]
             yield from tests.asking(asked)
             for x, y, given in asked:
                 answer = tests.answer(x, y, given)
                 if answer:
-                    found[x, y] = set(given)
+                    self.adjacent[x, y] = self.adjacent[y, x] = False
+                    found = self.separators.setdefault((x, y), set())
+                    self.separators[y, x] = found
+                    found.update(given)
                 elif answer is None:
                     self.untested[x, y] = self.untested[y, x] = True
-            pairs = [(x, y) for x, y, _ in asked if (x, y) not in found]
-            waiting = {pair: waiting[pair] for pair in pairs}
-        for x, y in sorted(found):
-            self.adjacent[x, y] = self.adjacent[y, x] = False
-            self.separators[x, y] = self.separators[y, x] = found[x, y]
 
 
-def _subsets(sets, sizes):
-    for size in sizes:
-        for nodes in sets:
-            yield from combinations(sorted(nodes), size)
+def _subsets(sides, size):
+    found = (combinations(sorted(nodes), size) for nodes in sides)
+    return sorted(set(chain.from_iterable(found)))
 
 
 def _with_colliders(adjacent, separators):
@@ -244,28 +245,26 @@ def _with_colliders(adjacent, separators):
     return marks
 
 
-def _possible_d_sep(marks) -> list[set[int]]:
-    """Return for each node which ones may have to be conditioned on.
+def _possible_d_sep(marks, start, end) -> set[int]:
+    """Return which nodes may have to be conditioned on, to separate two.
 
-    Those at the end of a path on which every inner node is a collider, or has
-    neighbours on the path that are adjacent to each other.
+    Those at the end of a path from one that does not meet the other, on which every
+    inner node is a collider, or has neighbours on the path that are adjacent.
     """
-    found = []
-    for start in range(len(marks)):
-        first = [(start, int(node)) for node in np.flatnonzero(marks[start])]
-        seen, waiting = set(first), list(first)
-        while waiting:
-            before, node = waiting.pop()
-            for after in np.flatnonzero(marks[node]).tolist():
-                collides = marks[before, node] == ARROW == marks[after, node]
-                step = (node, after)
-                if after in (before, start) or step in seen:
-                    continue
-                if collides or marks[before, after]:
-                    seen.add(step)
-                    waiting.append(step)
-        found.append({node for _, node in seen} - {start})
-    return found
+    first = [(start, node) for node in np.flatnonzero(marks[start]).tolist()]
+    waiting = [step for step in first if step[1] != end]
+    seen = set(waiting)
+    while waiting:
+        before, node = waiting.pop()
+        for after in np.flatnonzero(marks[node]).tolist():
+            collides = marks[before, node] == ARROW == marks[after, node]
+            step = (node, after)
+            if after in (before, start, end) or step in seen:
+                continue
+            if collides or marks[before, after]:
+                seen.add(step)
+                waiting.append(step)
+    return {node for _, node in seen}
 
 
 def _set(marks, pairs: Iterable[tuple[int, int, int]]) -> bool:
@@ -284,26 +283,32 @@ def _triples(marks) -> Iterator[tuple[int, int, int]]:
             yield a, b, c
 
 
-def _rule_1(marks, separators):
+def _rules_1_2(marks):
+    """R1, R2: arrows are no new colliders, and close no cycle, triple by triple."""
+    changed = False
+    for b in range(len(marks)):
+        for a, c in combinations(np.flatnonzero(marks[b]).tolist(), 2):
+            for rule in (_rule_1, _rule_2):
+                changed |= rule(marks, a, b, c) | rule(marks, c, b, a)
+    return changed
+
+
+def _rule_1(marks, a, b, c):
     """R1: a *-> b o-* c, a and c not adjacent: b -> c, or b would be a collider."""
-    changed = False
-    for a, b, c in _triples(marks):
-        if marks[a, b] == ARROW and marks[c, b] == CIRCLE and not marks[a, c]:
-            changed |= _set(marks, [(c, b, TAIL), (b, c, ARROW)])
-    return changed
+    if marks[a, b] == ARROW and marks[c, b] == CIRCLE and not marks[a, c]:
+        return _set(marks, [(c, b, TAIL), (b, c, ARROW)])
+    return False
 
 
-def _rule_2(marks, separators):
+def _rule_2(marks, a, b, c):
     """R2: a -> b *-> c or a *-> b -> c, and a *-o c: a *-> c, or there were a cycle."""
-    changed = False
-    for a, b, c in _triples(marks):
-        leads = TAIL in (marks[b, a], marks[c, b])
-        if marks[a, b] == ARROW == marks[b, c] and leads:
-            changed |= _set(marks, [(a, c, ARROW)])
-    return changed
+    leads = TAIL in (marks[b, a], marks[c, b])
+    if marks[a, b] == ARROW == marks[b, c] and leads:
+        return _set(marks, [(a, c, ARROW)])
+    return False
 
 
-def _rule_3(marks, separators):
+def _rule_3(marks):
     """R3: a *-> b <-* c, a *-o d o-* c, a and c not adjacent, d *-o b: d *-> b."""
     changed = False
     for a, b, c in _triples(marks):
@@ -314,38 +319,48 @@ def _rule_3(marks, separators):
     return changed
 
 
-def _rule_4(marks, separators):
-    """R4: the last inner node of a discriminating path is a collider, or it is not."""
+def _rule_4(marks, separators, tests, max_condition):
+    """R4: the last inner node of a discriminating path is a collider, or it is not.
+
+    Its path separates the ends with it, or without it; if tests say neither, the
+    separator decides that was found.
+    """
     changed = False
     for a, b, c in _triples(marks):
         # a <-> b o-* c with a -> c: the path begins somewhere behind a
         is_end = marks[b, a] == ARROW and marks[c, b] == CIRCLE
         if not is_end or not _is_parent(marks, a, c):
             continue
-        start = _discriminating_start(marks, a, b, c)
-        if start is None:
+        path = _discriminating_path(marks, a, b, c)
+        if path is None:
             continue
-        if b in separators.get((start, c), ()):
+        start, inner = path[0], path[1:]
+        asked = [(start, c, (*inner, b)), (start, c, inner)]
+        answers = [None, None]
+        if len(inner) < max_condition:
+            yield from tests.asking(asked)
+            answers = [tests.answer(*test) for test in asked]
+        if answers[0] or not answers[1] and b in separators.get((start, c), ()):
             changed |= _set(marks, [(c, b, TAIL), (b, c, ARROW)])
         else:
             changed |= _set(marks, [(a, b, ARROW), (c, b, ARROW), (b, c, ARROW)])
     return changed
 
 
-def _discriminating_start(marks, a, b, c):
-    """Return where a shortest discriminating path for b begins, or None."""
-    waiting, seen = [a], {a, b, c}
+def _discriminating_path(marks, a, b, c):
+    """Return a shortest discriminating path for b, up to a, or None."""
+    waiting, seen = [(a,)], {a, b, c}
     while waiting:
-        node = waiting.pop(0)
-        for before in np.flatnonzero(marks[:, node] == ARROW).tolist():
+        path = waiting.pop(0)
+        for before in np.flatnonzero(marks[:, path[0]] == ARROW).tolist():
             if before in seen:
                 continue
             if not marks[before, c]:
-                return before
+                return before, *path
             # every inner node is a collider on the path and a parent of its end
-            if marks[node, before] == ARROW and _is_parent(marks, before, c):
+            if marks[path[0], before] == ARROW and _is_parent(marks, before, c):
                 seen.add(before)
-                waiting.append(before)
+                waiting.append((before, *path))
     return None
 
 
@@ -358,7 +373,7 @@ def _half_arrows(marks):
     return np.argwhere((marks == ARROW) & (marks.T == CIRCLE)).tolist()
 
 
-def _rule_8(marks, separators):
+def _rule_8(marks):
     """R8: a -> b -> c, or a -o b -> c, and a o-> c: a -> c."""
     changed = False
     for a, c in _half_arrows(marks):
@@ -369,7 +384,7 @@ def _rule_8(marks, separators):
     return changed
 
 
-def _rule_9(marks, separators):
+def _rule_9(marks):
     """R9: a o-> c, and an uncovered path from a to c that may be directed: a -> c."""
     changed = False
     for a, c in _half_arrows(marks):
@@ -379,7 +394,7 @@ def _rule_9(marks, separators):
     return changed
 
 
-def _rule_10(marks, separators):
+def _rule_10(marks):
     """R10: a o-> c, and such paths to two parents of c that begin apart: a -> c."""
     changed = False
     for a, c in _half_arrows(marks):
@@ -415,6 +430,3 @@ def _leads_on(marks, before, node, end, seen):
 def _may_lead(marks, node):
     """Return which edges from a node have no arrow at it and no tail at their end."""
     return np.isin(marks[node], (CIRCLE, ARROW)) & (marks[:, node] != ARROW)
-
-
-_RULES = (_rule_1, _rule_2, _rule_3, _rule_4, _rule_8, _rule_9, _rule_10)

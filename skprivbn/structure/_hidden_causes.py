@@ -59,7 +59,8 @@ class FederatedFCI(PrivateEstimator):
         What to do with missing entries (NaN or None) in `fit`: "auto" is "error". With
         `states`, "skip" leaves a row out of tests that need a missing entry.
         Parties may then lack whole columns, if for each there are others with the same
-        columns; a test is about the parties that have all its columns.
+        columns; a test is about the parties that have all its columns. Differences of
+        sums are sums over groups: all of a group but one can read the last one's.
     search_params : dict, default=None
         What is known about causes:
 
@@ -275,6 +276,12 @@ class FederatedFCI(PrivateEstimator):
         if "problem" in found:
             raise ValueError(found["problem"])
         list_tables(self.ledger_, terms, found["tables"], found["moments"])
+        if len(found["groups"]) > 1:
+            sizes = ", ".join(map(str, found["groups"]))
+            self.ledger_.note(
+                f"groups of parties with the same columns: {sizes}; all of a group but "
+                "one can read the sums of that one"
+            )
         self.pag_ = PartialAncestralGraph(found["marks"], names)
         self.not_testable_ = [(names[x], names[y]) for x, y in found["untested"]]
         self.n_samples_ = float(found["n_samples"])

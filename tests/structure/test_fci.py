@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from skprivbn.bayesian_network._dag import ARROW, CIRCLE, TAIL
-from skprivbn.structure._fci import fci
+from skprivbn.structure._fci import fci, find_skeleton
 
 NONE, FORWARD, BACKWARD, BOTH = range(4)
 
@@ -112,3 +112,50 @@ def test_certain_marks_are_those_of_ancestors(seed):
     ancestors = leads[: d - n_hidden, : d - n_hidden]
     assert not np.any(ancestors.T[marks == ARROW])
     assert np.all(ancestors.T[marks == TAIL])
+
+
+#: edges of six columns and, from 6 on, hidden causes of pairs of them
+DISTANT = [
+    "01 34 42 50 62 63 70 72 81 85 91 94",
+    "14 25 40 53 60 61 70 75 83 84 92 93",
+    "02 34 35 40 51 52 61 64 72 74 82 83 90 95",
+]
+
+
+@pytest.mark.parametrize("edges", DISTANT)
+def test_nodes_beyond_neighbours_may_have_to_be_conditioned_on(edges):
+    d, dag = 6, np.zeros((10, 10), dtype=bool)
+    for i, j in edges.split():
+        dag[int(i), int(j)] = True
+
+    def separated(x, y, given):
+        return _d_separated(dag, x, y, given)
+
+    leads = np.linalg.matrix_power(dag + np.eye(10, dtype=int), 10) > 0
+    adjacent = np.zeros((d, d), dtype=bool)
+    for x, y in combinations(range(d), 2):
+        causes = set(np.flatnonzero(leads[:d, [x, y]].any(axis=1)).tolist())
+        adjacent[x, y] = adjacent[y, x] = not separated(x, y, causes - {x, y})
+    marks = fci(separated, d)
+    np.testing.assert_array_equal(marks != 0, adjacent)
+    # the twin: neighbours alone leave an edge in
+    assert np.sum(find_skeleton(separated, d, d - 2)[0]) > np.sum(adjacent)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_skeletons_and_separators_depend_on_no_order_of_columns(seed):
+    d, rng, known, graphs = 6, np.random.default_rng(seed), {}, []
+    for order in (np.arange(d), *rng.permuted([np.arange(d)] * 3, axis=1)):
+
+        def contradictory(x, y, given, order=order):
+            key = frozenset(order[[x, y]]), frozenset(order[v] for v in given)
+            return known.setdefault(key, rng.random() < 0.3)
+
+        adjacent, separators = find_skeleton(contradictory, d, d - 2)
+        places = np.argsort(order)
+        named = {
+            (order[x], order[y]): {order[v] for v in given}
+            for (x, y), given in separators.items()
+        }
+        graphs.append((adjacent[np.ix_(places, places)].tolist(), named))
+    assert all(graph == graphs[0] for graph in graphs[1:])

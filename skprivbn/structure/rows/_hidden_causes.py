@@ -62,20 +62,20 @@ class IndependenceTerms(RowNetworkTerms):
 @program(IndependenceTerms)
 def pag_of_rows(me: Me) -> Generator[Any, Any, dict]:
     """Which columns parties have, labels and sizes; sums that tests need."""
-    held = [list(range(len(me.terms.names)))]
+    held, sizes = [list(range(len(me.terms.names)))], [len(me.roster)]
     if me.terms.missing == "skip":
         mine = tell_all(me, own_columns(me))
         told = yield from converse(mine, "which columns a party has", "public")
         groups = Counter(map(tuple, told.values()))
         if len(groups) > 1 and min(groups.values()) < me.terms.min_parties:
             return {"problem": _small_group(groups, me.terms)}
-        held = sorted(map(list, groups))
+        held, sizes = sorted(map(list, groups)), sorted(groups.values())
     rows, problem = yield from reading_rows(me)
     if rows is None:
         return {"problem": problem}
     steps = _learning(me.terms, tuple(rows.n_states), rows.max_cells, held)
     found = yield from asking_others(steps, rows.answering)
-    return found | {"n_samples": rows.n_samples}
+    return found | {"n_samples": rows.n_samples, "groups": sizes}
 
 
 def _small_group(groups, terms):

@@ -240,6 +240,41 @@ def test_attack_tables_with_and_without_one_party(monkeypatch):
     np.testing.assert_array_equal(told, np.bincount(rows["site 3"][:, 0].astype(int)))
 
 
+def test_attack_by_the_other_member_of_a_group_of_two(monkeypatch):
+    """Two parties lack a column; each subtracts its own rows from their difference."""
+    X, known = chain(1200), {}
+    keep = _hidden_causes.AskedTables._keep
+
+    def curious(self, variables, numbers):
+        """Stand in for a party that keeps what it reads."""
+        keep(self, variables, numbers)
+        known.update(self._kept)
+
+    monkeypatch.setattr(_hidden_causes.AskedTables, "_keep", curious)
+    rows = {f"site {k}": X[k::4].astype(float) for k in range(4)}
+    rows["site 0"][:, 2] = rows["site 1"][:, 2] = np.nan
+    # the twin: a group of two is enough, and the ledger says what follows
+    model = FederatedFCI(states=[2] * 4, missing="skip").fit(HorizontalPartition(rows))
+    both = known[0, 1].sum(axis=1).astype(int) - known[0, 2].sum(axis=1)
+    own, other = (np.bincount(rows[f"site {k}"][:, 0].astype(int)) for k in (0, 1))
+    np.testing.assert_array_equal(both - own, other)
+    assert any(
+        "same columns: 2, 2; all of a group but one can read" in note
+        for note in model.ledger_.notes
+    )
+    # sites that want groups of three tell nothing
+    known.clear()
+    init = IndependenceTerms.__init__
+    monkeypatch.setattr(
+        IndependenceTerms,
+        "__init__",
+        lambda self, **fields: init(self, **{"min_parties": 3} | fields),
+    )
+    with pytest.raises(ValueError, match="only 2 of all parties .* at least 3 must"):
+        model.fit(HorizontalPartition(rows))
+    assert not known
+
+
 def test_sites_with_different_columns(tmp_path):
     X, tables = chain(1200), {}
     for k, name in enumerate(("north", "south", "east", "west")):
