@@ -64,17 +64,28 @@ def check_dag(adjacency, names=None):
     return adjacency
 
 
+def _children_of(adjacency):
+    """Return the children of every node, ascending."""
+    children = [[] for _ in adjacency]
+    tails, heads = np.nonzero(adjacency)
+    for tail, head in zip(tails.tolist(), heads.tolist()):
+        children[tail].append(head)
+    return children
+
+
 def _peel(adjacency):
     """Return the nodes that can be put in order, parents first (Kahn's algorithm)."""
-    n_parents = adjacency.sum(axis=0)
-    ready = list(np.flatnonzero(n_parents == 0)[::-1])
+    children = _children_of(adjacency)
+    n_parents = adjacency.sum(axis=0).tolist()
+    ready = [node for node, n in enumerate(n_parents) if n == 0][::-1]
     order = []
     while ready:
         node = ready.pop()
-        order.append(int(node))
-        children = np.flatnonzero(adjacency[node])
-        n_parents[children] -= 1
-        ready.extend(children[n_parents[children] == 0][::-1])
+        order.append(node)
+        for child in reversed(children[node]):
+            n_parents[child] -= 1
+            if n_parents[child] == 0:
+                ready.append(child)
     return order
 
 
@@ -295,12 +306,15 @@ def markov_equivalent(first, second):
 
 def closure(graph):
     """Which node of an acyclic graph reaches which by one edge or more."""
-    reach = graph.copy()
+    children, n_bytes = _children_of(graph), -(-len(graph) // 8)
+    reach = [0] * len(graph)  # sets of nodes, as the bits of integers
     for node in reversed(topological_order(graph)):
-        children = np.flatnonzero(graph[node])
-        if len(children):
-            reach[node] |= reach[children].any(axis=0)
-    return reach
+        for child in children[node]:
+            reach[node] |= reach[child] | 1 << child
+    packed = b"".join(found.to_bytes(n_bytes, "little") for found in reach)
+    packed = np.frombuffer(packed, dtype=np.uint8).reshape(len(graph), n_bytes)
+    bits = np.unpackbits(packed, axis=1, count=len(graph), bitorder="little")
+    return bits.astype(bool)
 
 
 #: marks at the ends of edges: nobody knows; not a cause of the other; a cause of it

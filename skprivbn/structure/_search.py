@@ -1,21 +1,14 @@
 """Searches for a graph, on any score of families.
 
-Greedily along an ordering, by hill climbing, and over equivalence classes of graphs.
-Partially directed graphs are boolean matrices with undirected edges present in both
-directions, as in :mod:`skprivbn.bayesian_network._dag`.
+Greedily along an ordering, and by hill climbing; over equivalence classes see
+:mod:`skprivbn.structure._equivalence`.
 """
 
 from abc import ABC, abstractmethod
-from itertools import chain, combinations
 
 import numpy as np
 
-from skprivbn.bayesian_network._dag import (
-    closure,
-    extend_to_dag,
-    is_acyclic,
-    to_cpdag,
-)
+from skprivbn.bayesian_network._dag import closure, is_acyclic
 from skprivbn.structure._edge_rules import EdgeRules
 
 #: searches that parties repeat with a change, or on rows that are drawn again
@@ -313,7 +306,7 @@ class _Walk:
         d = scores.n_variables
         self.scores, self.rules = scores, rules
         self.graph = np.array(start, dtype=bool)
-        self.reach = closure(self.graph)
+        self.above = closure(self.graph.T)
         self.now, self.fits = np.zeros(d), np.ones((d, d), dtype=bool)
         # unknown entries are asked for once a change that needs them is possible
         self.added, self.removed = np.full((2, d, d), np.nan)
@@ -340,32 +333,48 @@ class _Walk:
             ("turn", turnable, 0),
             ("remove", removable, -1),
         ):
-            if not possible.any():
+            edges = np.flatnonzero(possible)
+            if not len(edges):
                 continue
-            change = (self.added if kind == "add" else self.removed) - now
-            change = change[possible]
+            if kind == "add":
+                change = (self.added - now).ravel()[edges]
+            else:
+                tails, heads = np.divmod(edges, len(now))
+                change = self.removed[tails, heads] - now[heads]
             if kind == "turn":
-                change += (self.added - now).T[possible]
+                change += self.added[heads, tails] - now[tails]
             gains = self.scores.gain(change, now, n_edges)
             place = gains.argmax()
             if gains[place] > best[0]:
-                edge = divmod(int(np.flatnonzero(possible)[place]), len(now))
-                best = gains[place], kind, *edge
+                best = gains[place], kind, *divmod(int(edges[place]), len(now))
         return best
 
     def change(self, kind, i, j):
         """Make a change."""
-        self.graph[i, j] = kind == "add"
-        self.graph[j, i] = kind == "turn"
         if kind == "add":
-            up, down = self.reach[:, i].copy(), self.reach[j].copy()
-            up[i] = down[j] = True
-            self.reach |= np.outer(up, down)
+            self._join(i, j)
         else:
-            self.reach = closure(self.graph)
+            self._cut(i, j)
+        if kind == "turn":
+            self._join(j, i)
         self._touch([i, j] if kind == "turn" else [j])
         yield from self.scores.asking(self._families(self.touched))
         self._score()
+
+    def _join(self, i, j):
+        self.graph[i, j] = True
+        above, below = self.above[i].copy(), self.above[:, j].copy()
+        above[i] = below[j] = True
+        self.above[below] |= above
+
+    def _cut(self, i, j):
+        self.graph[i, j] = False
+        below = np.append(np.flatnonzero(self.above[:, j]), j)
+        # nodes have more ancestors than each of their ancestors has
+        for node in below[self.above[below].sum(axis=1).argsort()]:
+            parents = np.flatnonzero(self.graph[:, node])
+            self.above[node] = self.above[parents].any(axis=0)
+            self.above[node, parents] = True
 
     def _parents(self, child):
         return np.flatnonzero(self.graph[:, child]).tolist()
@@ -391,7 +400,7 @@ class _Walk:
         """Return which edges can be added, removed and turned round."""
         graph, allowed = self.graph, self.rules.allowed
         room = allowed & self.fits & (graph.sum(axis=0) < self.rules.max_parents)
-        addable = room & ~(graph | self.reach.T)
+        addable = room & ~(graph | self.above)
         removable = graph & ~self.rules.required
         return addable, removable, removable & room.T & ~self._detours()
 
@@ -399,7 +408,7 @@ class _Walk:
         """Which edges i -> j have another way from i to j: they cannot be turned."""
         detours = np.zeros_like(self.graph)
         tails, heads = np.nonzero(self.graph)
-        detours[tails, heads] = (self.graph[tails] & self.reach[:, heads].T).any(axis=1)
+        detours[tails, heads] = (self.graph[tails] & self.above[heads]).any(axis=1)
         return detours
 
     def _ask(self, addable, removable, turnable):
@@ -415,174 +424,3 @@ class _Walk:
         for child, parents, candidates in asked:
             found = self.scores.added(child, parents, candidates)
             self.added[candidates, child] = found
-
-
-def _subsets(items):
-    return chain.from_iterable(
-        combinations(items, size) for size in range(len(items) + 1)
-    )
-
-
-def _is_clique(adjacent, nodes):
-    return all(adjacent[a, b] for a, b in combinations(nodes, 2))
-
-
-def _semi_directed_path(pdag, start, end, blocked):
-    """Whether some path from `start` to `end` never goes against an arrow."""
-    seen = np.zeros(len(pdag), dtype=bool)
-    seen[list(blocked)] = True
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        if node == end:
-            return True
-        if not seen[node]:
-            seen[node] = True
-            todo.extend(np.flatnonzero(pdag[node] & ~seen))
-    return False
-
-
-def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=6):
-    """Greedy equivalence search.
-
-    Parameters
-    ----------
-    scores : LocalScores
-        Equal for graphs that imply the same independences.
-    allowed : ndarray of bool of shape (d, d), default=None
-        Symmetric: which nodes may be joined. None allows all pairs.
-    max_parents : int, default=None
-        Largest family that is scored, without its child.
-    max_subset : int, default=6
-        Bound on the undirected neighbours whose subsets are tried.
-
-    Yields
-    ------
-    question : object
-        Of ``scores.asking``.
-
-    Returns
-    -------
-    ndarray of bool of shape (d, d)
-        The equivalence class, undirected edges in both directions.
-
-    References
-    ----------
-    Chickering. Optimal structure identification with greedy search. JMLR 2002.
-    """
-    d = scores.n_variables
-    search = _Moves(
-        scores,
-        ~np.eye(d, dtype=bool) if allowed is None else allowed,
-        d if max_parents is None else max_parents,
-        max_subset,
-    )
-    cpdag, step = np.zeros((d, d), dtype=bool), True
-    while step:
-        step = None
-        moves = yield from search.all_moves(cpdag, search.insertions)
-        for _, x, y, block, chosen in sorted(moves, key=lambda m: (-m[0], *m[1:3])):
-            if not _semi_directed_path(cpdag, y, x, block):
-                step = True
-                cpdag[x, y] = True
-                cpdag[y, list(chosen)] = False
-                _complete(cpdag, x, y)
-                break
-    while moves := (yield from search.all_moves(cpdag, search.deletions)):
-        _, x, y, _, chosen = min(moves, key=lambda m: (-m[0], *m[1:3]))
-        cpdag[x, y] = cpdag[y, x] = False
-        for node in chosen:
-            cpdag[node, y] = False
-            if cpdag[x, node] and cpdag[node, x]:
-                cpdag[node, x] = False
-        _complete(cpdag, x, y)
-    return cpdag
-
-
-def _complete(pdag, x, y):
-    """Make the part of a graph around a changed edge that of an equivalence class."""
-    part, adjacent = np.zeros(len(pdag), dtype=bool), pdag | pdag.T
-    new = np.array([x, y])
-    while len(new):
-        part[new] = True
-        new = np.flatnonzero(adjacent[new].any(axis=0) & ~part)
-    part = np.ix_(part, part)
-    pdag[part] = to_cpdag(extend_to_dag(pdag[part]))
-
-
-class _Moves:
-    """Moves of a greedy equivalence search, kept as long as nothing near changes."""
-
-    def __init__(self, scores, allowed, max_parents, max_subset):
-        self.scores, self.allowed = scores, allowed
-        self.max_parents, self.max_subset = max_parents, max_subset
-        self.kept = {}
-
-    def all_moves(self, cpdag, moves_at):
-        """Return (gain, x, y, block, chosen) of all moves with a gain."""
-        adjacent = cpdag | cpdag.T
-        columns, todo = cpdag.T.copy(), {}
-        for y in range(len(cpdag)):
-            neighbours = np.flatnonzero(columns[y] & cpdag[y])
-            near = (columns[y], cpdag[y], adjacent[neighbours])
-            key = moves_at.__name__, *(part.tobytes() for part in near)
-            if self.kept.get(y, (None,))[0] != key:
-                todo[y] = key, list(moves_at(cpdag, adjacent, y, neighbours))
-        yield from self._score(todo)
-        return [move for _, moves in self.kept.values() for move in moves]
-
-    def _score(self, todo):
-        """Score all moves that are new, and ask for all their scores at once."""
-        asked = {}
-        for y, (_, moves) in todo.items():
-            for xs, given, _, _ in moves:
-                asked.setdefault((y, given), set()).update(xs)
-        asked = {key: sorted(found) for key, found in asked.items()}
-        yield from self.scores.asking(
-            [(y, sorted(given), found) for (y, given), found in asked.items()]
-        )
-        gains, least = {}, max(self.scores.tolerance, 1e-9)
-        for (y, given), found in asked.items():
-            now = self.scores.score(y, sorted(given))
-            gains[y, given] = np.zeros(len(self.allowed))
-            gains[y, given][found] = self.scores.added(y, sorted(given), found) - now
-        for y, (key, moves) in todo.items():
-            sign = 1.0 if key[0] == "insertions" else -1.0
-            worth = []
-            for xs, given, block, chosen in moves:
-                gain = sign * gains[y, given][xs]
-                for place in np.flatnonzero(gain > least):
-                    worth.append((gain[place], xs[place], y, block, chosen))
-            self.kept[y] = key, worth
-
-    def insertions(self, cpdag, adjacent, y, neighbours):
-        """Yield (xs, given, block, chosen) of the edges x - y that may be added."""
-        parents = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-        fits, alike = {}, {}
-        for x in np.flatnonzero(self.allowed[:, y] & ~adjacent[y]).tolist():
-            if x != y:
-                # moves depend on which neighbours of y are linked with x
-                alike.setdefault(adjacent[x, neighbours].tobytes(), []).append(x)
-        for xs in alike.values():
-            linked = adjacent[xs[0], neighbours]
-            both, only = neighbours[linked].tolist(), neighbours[~linked].tolist()
-            for chosen in _subsets(only[: self.max_subset]):
-                block = (*both, *chosen)
-                given = parents | set(block)
-                if len(given) >= self.max_parents or not _is_clique(adjacent, block):
-                    continue
-                if given not in fits:
-                    fits[given] = self.scores.fits(y, sorted(given))
-                yield [x for x in xs if fits[given][x]], given, block, chosen
-
-    def deletions(self, cpdag, adjacent, y, neighbours):
-        """Yield (xs, given, block, chosen) of the edges x - y that may be removed."""
-        arrows = frozenset(np.flatnonzero(cpdag[:, y] & ~cpdag[y]).tolist())
-        for x in np.flatnonzero(cpdag[:, y]).tolist():
-            parents = arrows - {x}
-            both = neighbours[adjacent[x, neighbours]].tolist()
-            for chosen in _subsets(both[: self.max_subset]):
-                block = tuple(node for node in both if node not in chosen)
-                given = parents | set(block)
-                if len(given) < self.max_parents and _is_clique(adjacent, block):
-                    yield [x], given, block, chosen

@@ -9,6 +9,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, graph_of, parents_of
 from skprivbn.bayesian_network._labels import smoothed
+from skprivbn.structure._equivalence import searching_equivalence
 from skprivbn.structure._resampling import edge_confidence
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import (
@@ -16,7 +17,6 @@ from skprivbn.structure._search import (
     climbing,
     climbing_from_random_changes,
     keeping_rules,
-    searching_equivalence,
     searching_greedily,
 )
 from skprivbn.structure._tables import AskedTables
