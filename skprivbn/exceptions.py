@@ -141,14 +141,13 @@ class PartyError(RuntimeError):
         "gaps": "have gaps: fill them first with FederatedSimpleImputer, or take "
         "missing='skip' where the estimator has it",
         "too-few-rows": "have a level, or an outlier, that is about fewer rows of all "
-        "sites than the strictest of them allows (min_rows, min_cell_count): join "
-        "levels with min_frequency= of an encoder, larger than the one that is there, "
-        "if any; columns of two levels, or of numbers, have none to join: leave them "
-        "out, or use epsilon= where the estimator has it",
+        "sites than the strictest of them allows (min_rows, min_cell_count): join rare "
+        "levels with a larger min_frequency= of an encoder, leave out columns of two "
+        "levels or with outliers, or use epsilon= where the estimator has it",
         "too-detailed": "have a level that few of its rows have (min_cell_count): join "
-        "levels, with min_frequency= of an encoder, larger than the one that is there, "
-        "if any, or, of clusters, with map in the site files; columns of two levels "
-        "have none to join: leave them out, or use epsilon= where the estimator has it",
+        "rare levels with a larger min_frequency= of an encoder (clusters: with map in "
+        "the site files), leave out columns of two levels, or use epsilon= where the "
+        "estimator has it",
     }
 
     def __init__(

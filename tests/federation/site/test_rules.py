@@ -391,7 +391,7 @@ def test_rows_and_persons_do_not_add_up_and_the_refusal_says_so(numbers):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scaler.fit(handle)
-        with pytest.raises(PartyError, match="for rows and this fit is for indiv") as e:
+        with pytest.raises(PartyError, match="another unit of privacy") as e:
             scaler.fit(handle, individual="who")
         assert e.value.code == "other-unit"
         scaler.fit(handle)
