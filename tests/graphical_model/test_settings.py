@@ -12,8 +12,8 @@ from tests.graphical_model.test_dpcgm import X, learner
 __all__ = ["X"]
 
 OLD_NAMES = {
-    "clique_params": "tied max_states stationary structural_zeros workload",
-    "method_params": "discrepancy cgm_params psgd_params inference max_iter",
+    "clique_params": "tied max_states structural_zeros workload",
+    "method_params": "discrepancy psgd_params inference max_iter",
     "contribution": "max_records max_weight null_state",
 }
 

@@ -139,7 +139,7 @@ def test_a_full_disk_changes_no_answer(tmp_path):
         (
             lambda rows: FederatedStandardScaler().fit(rows(["age", "sick"])),
             ("sick",),
-            "(min_rows, min_cell_count): join levels with min_frequency=",
+            "(min_rows, min_cell_count): join rare levels with a larger min_frequency=",
         ),
         (
             lambda rows: FederatedStandardScaler().fit(
@@ -147,14 +147,14 @@ def test_a_full_disk_changes_no_answer(tmp_path):
             ),
             # not the label of the rare one
             ("sick",),
-            "(min_rows, min_cell_count): join levels with min_frequency=",
+            "(min_rows, min_cell_count): join rare levels with a larger min_frequency=",
         ),
         (
             lambda rows: PrivateGLMMRegressor(small_clusters="refuse").fit(
                 rows(["age"]), y="stay", cluster="sick"
             ),
             ("sick",),
-            "(min_cell_count): join levels, with min_frequency=",
+            "(min_cell_count): join rare levels with a larger min_frequency=",
         ),
     ],
 )

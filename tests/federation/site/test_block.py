@@ -152,8 +152,12 @@ def test_attack_gaps_filled_with_a_number_of_ones_own(open_rows, monkeypatch):
     tables[0, 17, 0] = np.nan
     rows = open_rows(tables, age='"float"', days='"float"')
     assert code_of(days_of_those_without_age, rows) == "unknown-step"
-    # the twin: the days of the one patient without an age
+    # one defence alone: the gate sees that products change by one row
     take_any_steps(monkeypatch)
+    with pytest.raises(PartyError, match="about fewer rows"):
+        days_of_those_without_age(rows)
+    # the twin: the days of the one patient without an age
+    trust_the_total(monkeypatch)
     assert days_of_those_without_age(rows) == pytest.approx(tables[0, 17, 1])
 
 
