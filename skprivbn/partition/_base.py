@@ -148,6 +148,20 @@ def names_of(labels: Sequence | None) -> list[str] | None:
     return list(labels)
 
 
+def refuse_repeated(labels: Sequence, holder: str) -> None:
+    """Refuse a table with two columns of one name.
+
+    Parameters
+    ----------
+    labels : sequence
+    holder : str
+        Whose columns these are, for the message.
+    """
+    twice = [label for i, label in enumerate(labels) if label in labels[:i]]
+    if twice:
+        raise PartitionError(f"{holder} has two columns called {twice[0]!r}")
+
+
 def find_columns(labels: Sequence, wanted: Sequence, holder: str) -> list[int]:
     """Return where the wanted columns are; refuses tables with other columns.
 
@@ -165,9 +179,7 @@ def find_columns(labels: Sequence, wanted: Sequence, holder: str) -> list[int]:
     places : list of int
     """
     labels = list(labels)
-    twice = [label for i, label in enumerate(labels) if label in labels[:i]]
-    if twice:
-        raise PartitionError(f"{holder} has two columns called {twice[0]!r}")
+    refuse_repeated(labels, holder)
     lacking = [label for label in wanted if label not in labels]
     further = [label for label in labels if label not in wanted]
     if lacking or further:

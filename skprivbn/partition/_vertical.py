@@ -29,6 +29,7 @@ from skprivbn.partition._base import (
     is_partition,
     names_of,
     refuse_paths,
+    refuse_repeated,
     refuse_tables,
 )
 from skprivbn.partition._checks import check_features
@@ -120,6 +121,8 @@ class VerticalPartition(LocalPartition):
         self.names = check_roster(blocks)
         self.max_records, self.reveal_membership = max_records, reveal_membership
         refuse_paths(blocks)
+        for name, block in blocks.items():
+            refuse_repeated(column_labels(block) or [], f"party {name!r}")
         if isinstance(keys, str):
             keys = dict.fromkeys(blocks, keys)
         if keys is not None:

@@ -108,6 +108,14 @@ def test_parties_may_call_their_keys_differently():
         VerticalPartition(tables)
 
 
+def test_a_party_has_no_two_columns_of_one_name():
+    twice = FRAME.set_axis(["age", "sex", "age", "ldl"], axis=1)
+    with pytest.raises(
+        PartitionError, match="party 'bank' has two columns called 'age'"
+    ):
+        VerticalPartition({"bank": twice, "insurer": FRAME[["crp"]]}, keys="sex")
+
+
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
 def test_a_record_without_a_key_is_left_out_by_its_holder(missing):
     bank = pd.DataFrame({"id": np.array([7, missing], dtype=object), "age": [1, 2]})
