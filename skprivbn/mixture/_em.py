@@ -127,17 +127,7 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
     """Add up numbers of rows and sums, then squares about the mean."""
     terms, X = me.terms, me.numbers(gaps=me.terms.has_gaps)
     check_given(terms, X.shape[1])
-    counted = X
-    if terms.has_gaps:
-        # All rows are counted, also those without an entry. What is expected in few
-        # gaps, from two starts, tells of the rows that have them: these are, too.
-        few = me.min_cell_count > 1
-        n_counted = X.shape[1] + (X.shape[1] if few else 1)
-        counted = map_rows(
-            X,
-            lambda X: np.column_stack([np.isnan(X) if few else np.ones(len(X)), X]),
-            list(map(str, range(n_counted))),
-        )
+    counted = _with_gaps_marked(me, X) if terms.has_gaps else X
     try:
         found = yield from add_moments(
             counted, np.ones(len(X)), second="diagonal", pairs=True
@@ -158,6 +148,22 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
     shape = terms.n_components, len(scale)
     frame = uniform_frame(terms.covariance_type, np.zeros(shape), scale)
     return Survey(map_rows(X, lambda X: X - mean), n_rows, mean, scale, frame)
+
+
+def _with_gaps_marked(me, X):
+    """Return rows behind columns that count them, whose sums tell all rows.
+
+    A column of ones counts rows without any entry, too. At parties with limits, each
+    column's gaps are counted instead: few gaps would tell the rows that have them,
+    since two fits from different starts differ in what is expected there.
+    """
+    has_limits = me.min_cell_count > 1
+    n_columns = X.shape[1] + (X.shape[1] if has_limits else 1)
+    return map_rows(
+        X,
+        lambda X: np.column_stack([np.isnan(X) if has_limits else np.ones(len(X)), X]),
+        list(map(str, range(n_columns))),
+    )
 
 
 def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Mixture]:
