@@ -168,10 +168,9 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
         return behind.astype(np.float64)
     if isinstance(weights, Weighing):
         return behind * _UNIT
-    sizes = [weights.total.size, np.size(weights.squares), weights.cells.size]
-    if weights.squares is None:
-        sizes[1] = 0
-    ends = np.cumsum([*sizes, *np.shape(weights.sides)[1:]])
+    n_blocks, n_cells = len(weights.total), len(weights.cells)
+    n_squares = 0 if weights.squares is None else n_blocks
+    ends = np.cumsum([n_blocks, n_squares, n_cells, weights.sides.shape[1]])
     rows, squares, cells, *sides = np.split(behind * _UNIT, ends)
     if weights.squares is not None:
         rows = _some_rows(rows, squares)

@@ -111,7 +111,7 @@ def score_rows(me: Me) -> Generator[Any, Any, dict]:
     if is_limited:
         mean, unit = sums / n_rows, unit_of_squares(sizes / n_rows, n_rows)
         sides = rows_beside((possible - mean) / unit, np.ones(len(possible)))
-        beside = RowWeights(*np.zeros((2, 0)), sides=sides)
+        beside = RowWeights(np.zeros(0), sides=sides)
         yield Sum(np.zeros(0), "rows on each side of the mean score", beside)
     parts = sums.tolist()
     return {"total": parts if n_impossible < 0.5 else None, "n_rows": int(n_rows)}

@@ -250,7 +250,7 @@ def add_moments(
                 np.zeros(0),
                 "rows on each side of the mean",
                 lambda: RowWeights(
-                    *np.zeros((2, 0)), columns=own_columns * 2, sides=count_sides()
+                    np.zeros(0), columns=own_columns * 2, sides=count_sides()
                 ),
             )
         return found
