@@ -265,7 +265,9 @@ def finish(talk: Conversation, kind: str = "share") -> Generator[Any, Any, None]
     kind : str, default="share"
         Of what may be left.
     """
-    yield from converse(talk.finish(), "last messages of the protocol", kind, waits=False)
+    yield from converse(
+        talk.finish(), "last messages of the protocol", kind, waits=False
+    )
 
 
 def hang_up(talk: Conversation, links: dict) -> Generator[Any, Any, int]:
