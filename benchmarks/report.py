@@ -59,6 +59,13 @@ SECTIONS = {
             Curve("values", "ms per sum", "backend", {"series": "values"}),
         ),
     ),
+    "floor": Section(
+        "Near the floor: works of all rooms beside peers",
+        "CPU seconds now and in release 0.2, beside a peer or, where there is none, a "
+        "floor; how much of its bar each work takes (above 1 misses it). Then where "
+        "the time of the three worst goes, and how times grow: exponents of log-log "
+        "slopes.",
+    ),
     "first_release_fits": Section(
         "Small fits, against the first release",
         "CPU time and bytes of whole fits, 600 rows at three parties. Today parties "
