@@ -35,7 +35,12 @@ _described: dict[str, type] = {}
 
 @cache
 def _all_announced(group):
-    return tuple(e for e in entry_points(group=group) if e.dist is not None)
+    """Return pairs of a distribution's name, which is parsed at each use, and an entry.
+
+    Ours come last.
+    """
+    known = [(e.dist.name, e) for e in entry_points(group=group) if e.dist is not None]
+    return sorted(known, key=lambda pair: pair[0] == OURS)
 
 
 def announced(group: str, distribution: str | None = None) -> dict[str, EntryPoint]:
@@ -52,11 +57,8 @@ def announced(group: str, distribution: str | None = None) -> dict[str, EntryPoi
     -------
     found : dict of str to EntryPoint
     """
-    found: dict[str, Any] = {}
-    for one in sorted(_all_announced(group), key=lambda one: one.dist.name == OURS):
-        if distribution in (None, one.dist.name):
-            found[one.name] = one
-    return found
+    known = _all_announced(group)
+    return {e.name: e for owner, e in known if distribution in (None, owner)}
 
 
 def describe_model(estimator):
