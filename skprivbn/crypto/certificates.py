@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from skprivbn.crypto.sealing import _framed
+from skprivbn.crypto._derive import join_fields
 from skprivbn.exceptions import ProtocolError
 
 __all__ = [
@@ -52,7 +52,7 @@ def vouch(certificate, private_key, identity, job):
         Certificate, identity and signature; public.
     """
     name = _common_name(_load(certificate))
-    message = _framed(_LABEL, job.encode(), name.encode(), identity)
+    message = join_fields(_LABEL, job, name, identity)
     key = serialization.load_pem_private_key(private_key, password=None)
     if isinstance(key, rsa.RSAPrivateKey):
         signature = key.sign(message, _PSS, hashes.SHA256())
@@ -99,7 +99,7 @@ def check_voucher(voucher, root, name, job, now, holder="site"):
     _check_signature(
         certificate.public_key(),
         voucher["signature"],
-        _framed(_LABEL, job.encode(), name.encode(), voucher["identity"]),
+        join_fields(_LABEL, job, name, voucher["identity"]),
     )
     return voucher["identity"]
 

@@ -286,12 +286,14 @@ class PartySession:
         if peer == self.name or peer not in self._ends:
             raise ProtocolError("no such peer in this session")
         mine, theirs = self._ends[self.name], self._ends[peer]
-        # both ends of a pair look for it under the same words
-        pair = (self.session, self.roster_hash, *sorted([mine, theirs]))
+        # the other end looks for it the other way round, if it was shown the same keys
+        pair = self.keys_hash, mine, theirs
         secret = self._pairs.get(pair)
         if secret is None:
             shared = self._ephemeral.exchange(theirs[2])
-            secret = self._pairs[pair] = PairSecret(shared, *pair)
+            about = self.session, self.roster_hash, mine, theirs
+            secret = self._pairs[pair] = PairSecret(shared, *about)
+            self._pairs[self.keys_hash, theirs, mine] = secret
         return secret
 
     def channel(self, peer):

@@ -41,6 +41,7 @@ _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = (
     b"ifsbald"
 )
+_NUMBERS = {_TAG_INT: _INT, _TAG_FLOAT: _FLOAT}
 _TAGS_CONSTANT = {ord("N"): None, ord("T"): True, ord("F"): False}
 
 
@@ -92,14 +93,13 @@ def decode(message: bytes, most_bytes: int = MAX_MESSAGE_BYTES) -> object:
         raise ProtocolError("not a message of this protocol version")
     if length > MAX_MESSAGE_BYTES or length != len(data) - _HEADER.size:
         raise ProtocolError("message length does not match its header")
-    reader = _Reader(data, _HEADER.size)
     try:
-        value = reader.value(0)
+        value, end = _read(data, _HEADER.size, 0, [MAX_VALUES])
     except (IndexError, struct.error):
         raise ProtocolError("message ends in the middle of a value") from None
     except UnicodeDecodeError:
         raise ProtocolError("text is not valid UTF-8") from None
-    if reader.position != len(data):
+    if end != len(data):
         raise ProtocolError("bytes left over after the message")
     return value
 
@@ -173,89 +173,82 @@ def _write_array(array, parts):
     parts.append(np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8))
 
 
-class _Reader:
-    """Walks over a message body, never past its end.
+# What is past the end of the data raises errors for which `decode` has the words; a
+# slice past it would not, and so is looked at.
+def _read(data, at, depth, left):
+    """Return the value that begins at a position, and the position after it.
 
-    Past the end, indices and structs raise errors for which `decode` has the words.
+    Parameters
+    ----------
+    data : bytes
+    at : int
+    depth : int
+        Of lists and dicts around it.
+    left : list of int
+        One number: how many values the message may still have.
     """
-
-    def __init__(self, data, position):
-        self.data, self.position, self.end = data, position, len(data)
-        self.values_left = MAX_VALUES
-
-    def number(self, form):
-        start = self.position
-        self.position = start + form.size
-        return form.unpack_from(self.data, start)[0]
-
-    def sized(self, n_bytes):
-        """Read so many bytes."""
-        start = self.position
-        if n_bytes > self.end - start:
+    tag = data[at]
+    at += 1
+    if tag in _NUMBERS:
+        return _NUMBERS[tag].unpack_from(data, at)[0], at + 8
+    if tag in _TAGS_CONSTANT:
+        return _TAGS_CONSTANT[tag], at
+    if tag == _TAG_ARRAY:
+        _spend(_ARRAY_VALUES, left)
+        return _read_array(data, at)
+    size, start = _LENGTH.unpack_from(data, at)[0], at + 4
+    if tag == _TAG_BYTES or tag == _TAG_TEXT:
+        end = start + size
+        if end > len(data):
             raise ProtocolError("message ends in the middle of a value")
-        self.position = end = start + n_bytes
-        return self.data[start:end]
-
-    def count(self, smallest):
-        """Read a number of items, each of which takes at least `smallest` bytes."""
-        count = self.number(_LENGTH)
-        if count * smallest > self.end - self.position:
-            raise ProtocolError("message announces more items than it can hold")
-        self.spend(count)
-        return count
-
-    def spend(self, n_values):
-        self.values_left -= n_values
-        if self.values_left < 0:
-            raise ProtocolError(f"a message has more than {MAX_VALUES} values")
-
-    def value(self, depth):
-        tag = self.data[self.position]
-        self.position += 1
-        if tag == _TAG_BYTES:
-            return self.sized(self.number(_LENGTH))
-        if tag == _TAG_DICT and depth < MAX_DEPTH:
-            result = {}
-            for _ in range(self.count(_LENGTH.size + 1)):
-                key = str(self.sized(self.number(_LENGTH)), "utf-8")
-                if key in result:
-                    raise ProtocolError("a key appears twice")
-                result[key] = self.value(depth + 1)
-            return result
-        if tag == _TAG_INT:
-            return self.number(_INT)
-        if tag == _TAG_TEXT:
-            return str(self.sized(self.number(_LENGTH)), "utf-8")
-        if tag == _TAG_ARRAY:
-            return self.array()
-        if tag == _TAG_FLOAT:
-            return self.number(_FLOAT)
-        if tag in _TAGS_CONSTANT:
-            return _TAGS_CONSTANT[tag]
-        if depth == MAX_DEPTH and tag in (_TAG_LIST, _TAG_DICT):
-            # nothing fits inside, so that only empty ones are left
-            if self.number(_LENGTH):
-                raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
-            return [] if tag == _TAG_LIST else {}
-        if tag == _TAG_LIST:
-            return [self.value(depth + 1) for _ in range(self.count(1))]
+        part = data[start:end]
+        return part if tag == _TAG_BYTES else str(part, "utf-8"), end
+    if tag != _TAG_DICT and tag != _TAG_LIST:
         raise ProtocolError("unknown type of value")
+    if size and depth == MAX_DEPTH:
+        raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")
+    # what a value takes, and a key
+    if size * (5 if tag == _TAG_DICT else 1) > len(data) - start:
+        raise ProtocolError("message announces more items than it can hold")
+    _spend(size, left)
+    if tag == _TAG_LIST:
+        items = []
+        for _ in range(size):
+            item, start = _read(data, start, depth + 1, left)
+            items.append(item)
+        return items, start
+    result: dict = {}
+    for _ in range(size):
+        end = start + 4 + _LENGTH.unpack_from(data, start)[0]
+        key = str(data[start + 4 : end], "utf-8")
+        if key in result:
+            raise ProtocolError("a key appears twice")
+        # fails if the key has ended with the data
+        result[key], start = _read(data, end, depth + 1, left)
+    return result, start
 
-    def array(self):
-        self.spend(_ARRAY_VALUES)
-        code, ndim = self.sized(2)
-        if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
-            raise ProtocolError("unknown type or rank of array")
-        shape, dtype = struct.unpack(f"<{ndim}I", self.sized(4 * ndim)), _DTYPES[code]
-        # Python integers: the product of hostile dimensions must not wrap.
-        size, start = prod(shape), self.position
-        self.position += size * dtype.itemsize
-        if self.position > self.end:
-            raise ProtocolError("message ends in the middle of a value")
-        if size == 0 and max(shape) > MAX_MESSAGE_BYTES:
-            raise ProtocolError("an empty array has an absurd shape")
-        # without a copy in between; what is empty may begin at the very end
-        array = np.frombuffer(self.data, dtype, size, min(start, self.end - 1))
-        if code == 0 and np.any(array.view(np.uint8) > 1):
-            raise ProtocolError("a boolean array holds other bytes than 0 and 1")
-        return array.reshape(shape).copy()
+
+def _spend(n_values, left):
+    left[0] -= n_values
+    if left[0] < 0:
+        raise ProtocolError(f"a message has more than {MAX_VALUES} values")
+
+
+def _read_array(data, at):
+    """Return an array of its own, and the position after it."""
+    code, ndim = data[at], data[at + 1]
+    if code >= len(_DTYPES) or ndim > MAX_DIMENSIONS:
+        raise ProtocolError("unknown type or rank of array")
+    shape, dtype = struct.unpack_from(f"<{ndim}I", data, at + 2), _DTYPES[code]
+    # Python integers: the product of hostile dimensions must not wrap.
+    size, start = prod(shape), at + 2 + 4 * ndim
+    end = start + size * dtype.itemsize
+    if end > len(data):
+        raise ProtocolError("message ends in the middle of a value")
+    if size == 0 and max(shape) > MAX_MESSAGE_BYTES:
+        raise ProtocolError("an empty array has an absurd shape")
+    # without a copy in between; what is empty may begin at the very end
+    array = np.frombuffer(data, dtype, size, min(start, len(data) - 1))
+    if code == 0 and np.any(array.view(np.uint8) > 1):
+        raise ProtocolError("a boolean array holds other bytes than 0 and 1")
+    return array.reshape(shape).copy(), end

@@ -5,7 +5,7 @@ import pickle
 import nacl.bindings
 import pytest
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from skprivbn.crypto.sealing import (
     EphemeralKey,
@@ -70,13 +70,18 @@ def channels(**options):
     return SealedChannel(a, SESSION, "a", "b"), SealedChannel(b, SESSION, "b", "a")
 
 
+def framed(*fields):
+    return b"".join(len(f).to_bytes(4, "big") + f for f in fields)
+
+
 def test_derived_keys_are_hkdf_of_rfc_5869():
     ends = (b"a", b"id-a", b"key-a"), (b"b", b"id-b", b"key-b")
     secret = PairSecret(b"shared", SESSION, ROSTER, *ends)
-    framed = [b"skprivbn", b"purpose", secret._info]
-    info = b"".join(len(f).to_bytes(8, "little") + f for f in framed)
+    info = framed(b"skprivbn", SESSION, ROSTER, *ends[0], *ends[1])
     hkdf = HKDF(hashes.SHA256(), length=32, salt=None, info=info)
-    assert secret.key(b"purpose") == hkdf.derive(b"shared")
+    key = hkdf.derive(b"shared")
+    expand = HKDFExpand(hashes.SHA256(), length=32, info=b"purpose")
+    assert secret.key(b"purpose") == expand.derive(key)
     assert secret.key(b"other purpose") != secret.key(b"purpose")
 
 
@@ -84,14 +89,11 @@ def test_sealing_is_chacha20_poly1305_of_rfc_8439():
     secret, _ = pair()
     channel = SealedChannel(secret, SESSION, "a", "b")
     sealed = [channel.seal("op", b"first"), channel.seal("op", b"second")]
-
-    def framed(*fields):
-        return b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-
-    key = secret.key(framed(b"seal", b"a", b"b"))
+    ends = framed(b"seal", SESSION, b"a", b"b")
+    key = secret.key(ends)
     for count, message in enumerate([b"first", b"second"]):
         nonce = count.to_bytes(12, "little")
-        header = framed(SESSION, b"a", b"b", b"op", nonce)
+        header = ends + framed(b"op", nonce)
         expected = nacl.bindings.crypto_aead_chacha20poly1305_ietf_encrypt(
             message, header, nonce, key
         )
