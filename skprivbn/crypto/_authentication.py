@@ -305,8 +305,9 @@ class TagSecrets:
         """Return the sum of the pads of some parties."""
         pads = self._pads
         if len(parties) == 1:
-            pads = pads[[self._parties.index(*parties)]]
-        elif len(parties) < len(pads):
+            own = pads[self._parties.index(*parties)]
+            return int.from_bytes(own.tobytes(), "little")
+        if len(parties) < len(pads):
             chosen = set(parties)
             pads = pads[[name in chosen for name in self._parties]]
         # sums of words of 32 bits have 64

@@ -134,9 +134,8 @@ class SealedChannel:
 
     def __init__(self, secret, session, mine, peer):
         #: what is authenticated with every message that is sent, or received
-        self._headers = [
-            join_fields(b"seal", session, *ends) for ends in ((mine, peer), (peer, mine))
-        ]
+        ends = (mine, peer), (peer, mine)
+        self._headers = [join_fields(b"seal", session, *names) for names in ends]
         keys = map(secret.key, self._headers)
         self._sending, self._receiving = map(ChaCha20Poly1305, keys)
         self._sent = self._received = 0

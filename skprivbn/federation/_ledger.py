@@ -251,8 +251,6 @@ class Ledger:
         Names of the data holders.
     n_rounds : int
         Number of round trips between the coordinator and the parties.
-    transcript_hash : str
-        SHA-256 over all messages, as hexadecimal digits.
     releases : list of Release
         What noise covers, with the noise itself, which is public.
 
@@ -270,10 +268,10 @@ class Ledger:
     parties: tuple = ()
     entries: list = field(default_factory=list)
     n_rounds: int = 0
-    transcript_hash: str = hashlib.sha256(b"").hexdigest()
     releases: list = field(default_factory=list)
     _notes: list = field(default_factory=list)
     _knowledge: list = field(default_factory=list)
+    _digest: bytes = hashlib.sha256(b"").digest()
 
     def record(
         self,
@@ -289,9 +287,9 @@ class Ledger:
             kind = "plaintext aggregate"
         if kind not in KINDS:
             raise ValueError(f"unknown kind of message {kind!r}; known: {list(KINDS)}")
-        digest = hashlib.sha256(bytes.fromhex(self.transcript_hash))
+        digest = hashlib.sha256(self._digest)
         digest.update(message)
-        self.transcript_hash = digest.hexdigest()
+        self._digest = digest.digest()
         place, words = (len(self.entries), self.n_rounds), (operation, sender, receiver)
         self.entries.append(LedgerEntry(*place, *words, len(message), kind, tells))
 
@@ -377,11 +375,15 @@ class Ledger:
         ]
         self.n_rounds += other.n_rounds
         self.parties = tuple(dict.fromkeys([*self.parties, *other.parties]))
-        joined = bytes.fromhex(self.transcript_hash + other.transcript_hash)
-        self.transcript_hash = hashlib.sha256(joined).hexdigest()
+        self._digest = hashlib.sha256(self._digest + other._digest).digest()
         self.releases += other.releases
         self._notes += [note for note in other._notes if note not in self._notes]
         self._knowledge += [f for f in other._knowledge if f not in self._knowledge]
+
+    @property
+    def transcript_hash(self) -> str:
+        """SHA-256 over all messages, as hexadecimal digits."""
+        return self._digest.hex()
 
     @property
     def total_bytes(self) -> int:

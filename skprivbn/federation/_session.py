@@ -170,7 +170,8 @@ class Agreement:
         self.settings = agreed["settings"]
         self.backend = agreed["backend"]
         self.data = agreed["data"]
-        self.hash = hashlib.sha256(encode(agreed)).digest()
+        self.encoded = encode(agreed)
+        self.hash = hashlib.sha256(self.encoded).digest()
 
 
 # What is in greetings is public, and whether they are signed depends on these bytes

@@ -42,6 +42,7 @@ _TAG_INT, _TAG_FLOAT, _TAG_TEXT, _TAG_BYTES, _TAG_ARRAY, _TAG_LIST, _TAG_DICT = 
     b"ifsbald"
 )
 _NUMBERS = {_TAG_INT: _INT, _TAG_FLOAT: _FLOAT}
+_SIZED = frozenset([_TAG_BYTES, _TAG_TEXT])
 _TAGS_CONSTANT = {ord("N"): None, ord("T"): True, ord("F"): False}
 
 
@@ -197,13 +198,13 @@ def _read(data, at, depth, left):
         _spend(_ARRAY_VALUES, left)
         return _read_array(data, at)
     size, start = _LENGTH.unpack_from(data, at)[0], at + 4
-    if tag == _TAG_BYTES or tag == _TAG_TEXT:
+    if tag in _SIZED:
         end = start + size
         if end > len(data):
             raise ProtocolError("message ends in the middle of a value")
         part = data[start:end]
         return part if tag == _TAG_BYTES else str(part, "utf-8"), end
-    if tag != _TAG_DICT and tag != _TAG_LIST:
+    if tag not in (_TAG_DICT, _TAG_LIST):
         raise ProtocolError("unknown type of value")
     if size and depth == MAX_DEPTH:
         raise ProtocolError(f"values nest deeper than {MAX_DEPTH}")

@@ -36,14 +36,14 @@ MAX_IDLE_ROUNDS = 1000
 RESULT_RTOL = 1e-7
 
 #: what parties may say, and what such a reply has beside ``released``
-_SAYS = {
-    "hello": {"hello": bytes},
-    "signed": {"signed": bytes},
-    "keys": {"sealed": dict, "phase": int},
-    "sealed": {"sealed": dict, "phase": int, "tells": str, "kind": str, "waits": bool},
-    "hears": {"hears": str},
-    "result": {"result": object},
-}
+_SAYS: tuple[dict, ...] = (
+    {"hello": bytes},
+    {"signed": bytes},
+    {"sealed": dict, "phase": int},
+    {"sealed": dict, "phase": int, "tells": str, "kind": str, "waits": bool},
+    {"hears": str},
+    {"result": object},
+)
 
 
 class Coordinator(ABC):
@@ -428,12 +428,9 @@ class Coordinator(ABC):
             return False
         if type(said.get("sum")) is str:
             return said.get("for", "all") == "all"
-        words = {key: value for key, value in said.items() if key != "released"}
-        if not any(
-            words.keys() == parts.keys()
-            and all(isinstance(words[key], kind) for key, kind in parts.items())
-            for parts in _SAYS.values()
-        ):
+        keys = said.keys() - {"released"}
+        parts = next((parts for parts in _SAYS if parts.keys() == keys), {})
+        if not parts or not all(isinstance(said[key], parts[key]) for key in keys):
             return False
         sealed = said.get("sealed", {})
         return (
@@ -501,17 +498,18 @@ class InProcessFederation(Coordinator):
     ) -> None:
         super().__init__(blocks, program, terms, backend, **options)
         kind: Any = type(self.backend)
-        #: what every two parties share
-        self._pairs: dict = {}
+        policy = replace(policy, is_simulated=True)
+        #: what parties make once for all, or for two of them
+        self._shared: dict = {}
         self._runners = {
             name: Runner(
                 name,
                 block,
                 lambda path: program,
                 lambda name: kind(),
-                replace(policy, is_simulated=True),
+                policy,
                 debug=debug,
-                pairs=self._pairs,
+                shared=self._shared,
             )
             for name, block in blocks.items()
         }
@@ -529,7 +527,7 @@ class InProcessFederation(Coordinator):
         return self._runners[name].failure
 
     def _close(self):
-        self._pairs.clear()
+        self._shared.clear()
         for runner in self._runners.values():
             runner.close()
 

@@ -86,9 +86,9 @@ class Runner:
     debug : bool, default=False
         Let exceptions through instead of turning them into codes. For developing
         a protocol on data that are nobody's secret.
-    pairs : dict, default=None
-        Where simulated parties find what two of them share: each pair then agrees on it
-        once, and not at both ends.
+    shared : dict, default=None
+        Where simulated parties find what others have made of the same: the terms, and
+        what two of them share, which is then made once, and not at both ends.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Runner:
         identity: Identity | None = None,
         pins: dict[str, bytes] | None = None,
         debug: bool = False,
-        pairs: dict | None = None,
+        shared: dict | None = None,
     ) -> None:
         self.name = name
         self._block = block
@@ -110,7 +110,7 @@ class Runner:
         self._policy = policy
         self._identity = identity or Identity()
         self._pins = pins
-        self._debug, self._pairs = debug, pairs
+        self._debug, self._shared = debug, shared
         #: what went wrong last, for the people on this side
         self.failure: Exception | None = None
         self._forget()
@@ -232,7 +232,7 @@ class Runner:
         wanted = self._terms.least_rows() if n_parties > 1 else 1
         limits = replace(policy, min_rows=max(policy.min_rows, wanted))
         self._session = PartySession(
-            self.name, agreement, self._identity, self._pins, limits, self._pairs
+            self.name, agreement, self._identity, self._pins, limits, self._shared
         )
         self._rest = self._run()
         return next(self._rest)
@@ -248,9 +248,12 @@ class Runner:
         """Return the protocol that a session asks for and its terms, checked."""
         protocol = self._find_protocol(agreement.protocol)
         require(protocol is not None, "not-allowed")
-        with refuse_malformed():
-            terms = protocol.terms.from_payload(agreement.settings)
-        return protocol, terms
+        known = {} if self._shared is None else self._shared
+        if agreement.encoded not in known:
+            with refuse_malformed():
+                terms = protocol.terms.from_payload(agreement.settings)
+            known[agreement.encoded] = terms
+        return protocol, known[agreement.encoded]
 
     def _make_backend(self, agreement):
         if agreement.backend is None:

@@ -170,7 +170,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         if labels is not None:
             feature_names = names_of(labels)
         declared, given = declared_categories(X), aligned
-        X = check_array(keep_types(without_columns(X)), **_ANY_TABLE)
+        X = _any_array(X)
         rows = _rows_of_parties(party, len(X))
         aligned = {
             key: one_per_row(key, values, len(X))
@@ -401,7 +401,14 @@ def _table(rows, places, labels):
     """Return the columns of rows at some places; a source stays a source."""
     if isinstance(rows, RowSource):
         return rows.map(lambda block: block[:, places], labels)
-    return check_array(keep_types(without_columns(rows)), **_ANY_TABLE)[:, places]
+    return _any_array(rows)[:, places]
+
+
+def _any_array(X):
+    """Return a table as an array that keeps the types of entries."""
+    if type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf":
+        return X
+    return check_array(keep_types(without_columns(X)), **_ANY_TABLE)
 
 
 def _check_holders(key, values, blocks):
