@@ -8,6 +8,7 @@ size are worked on at once.
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, compress
 
 import numpy as np
@@ -294,8 +295,9 @@ class Blocks:
         numbers = [numbers[j] for j in range(len(factors))]
         return cls(tuple(members), column, level, numbers)
 
+    @cached_property
     def places(self):
-        """Return group, block and position of every effect."""
+        """Group, block and position of every effect."""
         places = np.zeros((3, len(self.column)), dtype=int)
         for group, numbers in enumerate(self.members):
             n_blocks, size = numbers.shape
@@ -317,7 +319,7 @@ class Blocks:
         matrices : list of ndarray of shape (n_blocks, size, size)
         """
         matrices = [np.zeros((*m.shape, m.shape[1])) for m in self.members]
-        group, block, position = self.places()
+        group, block, position = self.places
         for rows, columns, values in entries:
             rows, columns, values = (
                 np.ravel(a) for a in np.broadcast_arrays(rows, columns, values)
@@ -341,7 +343,7 @@ class Blocks:
         -------
         parts : ndarray of shape (n_cells, n_effects, n_effects)
         """
-        group, block, position = (place[numbers] for place in self.places())
+        group, block, position = (place[numbers] for place in self.places)
         parts = np.zeros((*numbers.shape, numbers.shape[1]))
         for g, matrix in enumerate(matrices):
             mine = group[:, 0] == g
@@ -389,17 +391,17 @@ class Blocks:
 
         Parameters
         ----------
-        matrix : ndarray of shape (n_effects, n_effects)
+        matrix : ndarray of shape (..., n_effects, n_effects)
 
         Returns
         -------
-        matrices : list of ndarray of shape (n_blocks, size, size)
+        matrices : list of ndarray of shape (..., n_blocks, size, size)
         """
         matrices = []
         for numbers in self.members:
             column, level = self.column[numbers], self.level[numbers]
             same = level[:, :, None] == level[:, None, :]
-            matrices.append(same * matrix[column[:, :, None], column[:, None, :]])
+            matrices.append(same * matrix[..., column[:, :, None], column[:, None, :]])
         return matrices
 
 

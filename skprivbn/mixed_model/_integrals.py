@@ -15,16 +15,15 @@ import numpy as np
 
 from skprivbn.mixed_model._laplace import (
     Expansion,
+    Modes,
     beta_correction,
     expand,
-    missing_beta,
+    information,
     parabola_gains,
     predict_modes,
     predictors,
     slope_at,
     solve_modes,
-    theta_curvature,
-    theta_information,
     theta_slope,
 )
 from skprivbn.mixed_model._likelihood import (
@@ -36,9 +35,12 @@ from skprivbn.mixed_model._likelihood import (
 )
 from skprivbn.mixed_model._posterior import Curves, Grid, find_modes
 from skprivbn.utils._linalg import symmetric, upper
+from skprivbn.utils._memoise import memoise
 
 #: scales of the effects that a search may start from
 SCALES = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.7, 2.2, 3.0, 4.5)
+#: public where no party has own cells
+predict_once = memoise(predict_modes)
 # How far off nodes may be, in the units of Grid.distance: at last, and on the way.
 _GOOD, _GOOD_ENOUGH = 0.25, 0.75
 # How far where log-likelihoods are off by more, as that depends on where nodes are.
@@ -382,7 +384,7 @@ class LaplaceIntegral:
         See :meth:`QuadratureIntegral.start`.
         """
         n_scales = len(SCALES)
-        everybody = self._everybody(total[:-n_scales])
+        everybody = self._everybody(total[:-n_scales], self.expansion)
         gains = total[-n_scales:] + self._gains(everybody, self.is_opened)
         self.first = self.known = before, everybody, self.u
         theta = SCALES[int(np.argmax(gains))] * self.shape.random.start
@@ -390,14 +392,15 @@ class LaplaceIntegral:
         self.follow(after)
         return after
 
-    def _everybody(self, opened):
+    def _everybody(self, opened, own):
         """Return everybody's expansion of opened cells, and own ones of own cells."""
-        flat = np.where(self.own[:, None], self.expansion.flat, 0.0)
+        flat = np.where(self.own[:, None], own.flat, 0.0)
         everybody = np.zeros((np.count_nonzero(self.opened), flat.shape[1]))
         everybody[:, self.is_told] = opened.reshape(-1, np.count_nonzero(self.is_told))
         everybody[:, ~self.is_told] = everybody[:, self.same_as]
         flat[self.opened] = everybody
-        return Expansion.from_flat(self.expansion.value, flat, self.n_effects)
+        # without values, it is the same at all parties, as long as none has own cells
+        return Expansion.from_flat(np.zeros(len(flat)), flat, self.n_effects)
 
     # One step
 
@@ -418,9 +421,10 @@ class LaplaceIntegral:
         gradient, by_beta, inner = slope_at(self.data, self.shape, parameters, expected)
         by_theta = self.data.Z[self.is_own_row].T @ inner[self.is_own_row]
         gradient = np.append(gradient, by_theta[self.shape.random.positions])
-        complete, missing = self._information(
-            parameters, self.expansion, modes, self.own
-        )
+        complete, missing = np.zeros((2, len(parameters), len(parameters)))
+        if np.any(self.own):
+            mine = self.expansion.only(self.own)
+            complete, missing = information(mine, self.shape, parameters, modes, self.u)
         complete[: len(by_beta), : len(by_beta)] = by_beta
         opened = self._tell(self.expansion)
         return np.append(opened, Slope(value, 0.0, gradient, complete, missing).flat)
@@ -429,83 +433,75 @@ class LaplaceIntegral:
         """Expand own rows; find the modes of own blocks on the way."""
         for _ in range(_MAX_STEPS):
             expansion = expand(self.data, self.shape, parameters, u)
-            modes = self._own_modes(expansion, parameters, u)
-            if not np.any(self.own) or modes.decrement < _FOUND**2:
+            if not np.any(self.own):
+                return expansion, u, Modes.at(u, *self.shape.numbers.shape)
+            # modes of the other blocks stay at zero
+            modes = solve_modes(
+                expansion.only(self.own),
+                self.shape,
+                parameters,
+                np.where(self.is_own, u, 0.0),
+            )
+            if modes.decrement < _FOUND**2:
                 break
             u = np.where(self.is_own, modes.u, u)
         return expansion, u, modes
-
-    def _own_modes(self, expansion, parameters, u):
-        """Modes next to `u` of own blocks; the others stay at zero."""
-        own, u = expansion.only(self.own), np.where(self.is_own, u, 0.0)
-        return solve_modes(own, self.shape, parameters, u)
-
-    def _information(self, parameters, expansion, modes, chosen):
-        """Return information on theta of some cells, and what is missing."""
-        size, shape, known = len(parameters), self.shape, expansion.only(chosen)
-        beta = slice(size - len(shape.random.start))
-        theta = slice(beta.stop, size)
-        complete, missing = np.zeros((2, size, size))
-        complete[theta, theta] = theta_information(shape, modes, known.hessian)
-        observed, cross = theta_curvature(shape, parameters, known, self.u)
-        missing[beta, beta] = missing_beta(shape, parameters, modes, known.products)
-        missing[beta, theta], missing[theta, beta] = -cross, -cross.T
-        missing[theta, theta] = complete[theta, theta] - observed
-        return complete, missing
 
     def read(self, total, parameters, promised):
         """Take everybody's expansion; see :meth:`QuadratureIntegral.read`."""
         size, length = len(parameters), Slope.length(len(parameters))
         slope = Slope.from_flat(total[-length:], size)
-        shape, opened = self.shape, self.opened
-        everybody = self._everybody(total[:-length])
+        everybody = self._everybody(total[:-length], self.expansion)
         self.known = parameters, everybody, self.u
-        if not np.any(opened):
+        if not np.any(self.opened):
             return slope, 0.0
         # what a party knows of its own clusters must not decide where the search goes
-        modes = solve_modes(everybody, shape, parameters, self.u, self.is_opened)
-        by_beta = beta_correction(
-            everybody, shape, parameters, modes, self.u, self.inverse
+        shared = self.opened[:, None, None]
+        u, decrement, gain, gradient, complete, missing = look(
+            everybody.only(self.opened),
+            self.shape,
+            parameters,
+            np.where(self.is_opened, self.u, 0.0),
+            np.where(shared, self.inverse, 0.0),
+            self.opened,
         )
-        by_theta = theta_slope(everybody, shape, parameters, modes, self.u)
-        gradient = np.append(by_beta[opened].sum(0), by_theta[opened].sum(0))
-        complete, missing = self._information(parameters, everybody, modes, opened)
-        self.u = np.where(self.is_opened, modes.u, self.u)
+        self.u = np.where(self.is_opened, u, self.u)
         # the more a step promised, the less exactly it needs to be judged
         tolerance = np.clip(0.01 * promised, 1e-6, 0.1)
         slope = replace(
             slope,
-            value=slope.value + modes.gain[self.is_opened].sum(),
+            value=slope.value + gain[self.is_opened].sum(),
             gradient=slope.gradient + gradient,
             complete=slope.complete + complete,
             missing=slope.missing + missing,
         )
-        return slope, np.sqrt(modes.decrement / tolerance)
+        return slope, np.sqrt(decrement / tolerance)
 
     def follow(self, parameters):
         """Move the effects ahead to where their modes will be."""
-        self.u, self.inverse = predict_modes(self.shape, *self.known, parameters)
+        self.u, self.inverse = predict_once(self.shape, *self.known, parameters)
 
     # The end
 
     def final_table(self, parameters):
         """Return expansions here and at parameters a little to either side."""
-        self.trials = []
-        for step in _sides(len(parameters)):
-            trial = parameters + step
-            u, _ = predict_modes(self.shape, *self.known, trial)
-            self.trials.append((trial, *self._expand(trial, u)))
+        points = parameters + _sides(len(parameters))
+        starts = predict_each(self.shape, *self.known, points)
+        self.trials = [
+            (point, *self._expand(point, u)) for point, u in zip(points, starts)
+        ]
         return np.array([self._tell(trial[1]) for trial in self.trials])
 
     def conclude(self, total, parameters):
         """Return this holder's share of value, gradient and information, as a Slope."""
         size, shape = len(parameters), self.shape
         slopes, infos = [], []
-        for (trial, own, u, modes), opened in zip(
-            self.trials, total.reshape(len(self.trials), -1)
+        points, expansions, starts, _ = zip(*self.trials)
+        tables = total.reshape(len(points), -1)
+        everybody = list(map(self._everybody, tables, expansions))
+        for trial, own, modes in zip(
+            points, expansions, solve_each(everybody, shape, points, starts)
         ):
-            self.expansion = own
-            modes = solve_modes(self._everybody(opened), shape, trial, u)
             by_beta, info, inner = slope_at(self.data, shape, trial, modes)
             by_theta = (self.data.Z.T @ inner)[shape.random.positions]
             slopes.append(np.append(by_beta, by_theta))
@@ -530,6 +526,48 @@ class LaplaceIntegral:
             covariances.append(factor @ inverse @ np.swapaxes(factor, 1, 2))
         covariances = blocks.within_levels(covariances, self.n_effects)
         return np.column_stack([means, covariances])
+
+
+@memoise
+def look(expansion, shape, parameters, u, inverse, opened):
+    """Find the modes of opened blocks, and what these add to the derivatives.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Everybody's, zero in other cells.
+    shape : Shape
+    parameters : ndarray of shape (n_parameters,)
+    u, inverse : ndarray
+        What was expected of the modes; zero elsewhere.
+    opened : ndarray of bool of shape (n_cells,)
+
+    Returns
+    -------
+    u, decrement, gain
+        Of :class:`Modes`.
+    gradient : ndarray of shape (n_parameters,)
+    complete, missing : ndarray of shape (n_parameters, n_parameters)
+    """
+    modes = solve_modes(expansion, shape, parameters, u)
+    by_beta = beta_correction(expansion, shape, parameters, modes, u, inverse)
+    by_theta = theta_slope(expansion, shape, parameters, modes, u)
+    gradient = np.append(by_beta[opened].sum(0), by_theta[opened].sum(0))
+    found = information(expansion, shape, parameters, modes, u)
+    return modes.u, modes.decrement, modes.gain, gradient, *found
+
+
+@memoise
+def predict_each(shape, before, expansion, u, points):
+    """Return where the modes should be at each of some parameters."""
+    return tuple(predict_modes(shape, before, expansion, u, p)[0] for p in points)
+
+
+@memoise
+def solve_each(expansions, shape, points, starts):
+    """Return the modes next to where expansions are, at each of some parameters."""
+    steps = zip(expansions, points, starts)
+    return tuple(solve_modes(every, shape, point, u) for every, point, u in steps)
 
 
 def _sides(size):

@@ -11,6 +11,7 @@ move with the parameters, too.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -96,7 +97,7 @@ class Expansion:
     def flat(self):
         """Everything in one row per cell, without the value."""
         q = self.gradient.shape[1]
-        i, j = np.triu_indices(q)
+        i, j = _pairs(q)
         a, b, c = _triples(q)
         pieces = [self.gradient, self.hessian[:, i, j], self.third[:, a, b, c]]
         pieces.append(self.products.reshape(len(self.gradient), -1))
@@ -106,7 +107,7 @@ class Expansion:
     def from_flat(cls, value, flat, q):
         """Undo :attr:`flat`."""
         n = len(flat)
-        i, j = np.triu_indices(q)
+        i, j = _pairs(q)
         sizes = np.cumsum([q, len(i), len(_triples(q)[0])])
         gradient, hessian, third, products = np.split(flat, sizes, axis=1)
         H, T = np.zeros((n, q, q)), np.zeros((n, q, q, q))
@@ -117,6 +118,12 @@ class Expansion:
         return cls(value, gradient, H, T, products.reshape(n, q, -1))
 
 
+@cache
+def _pairs(q):
+    return np.triu_indices(q)
+
+
+@cache
 def _triples(q):
     triples = [(a, b, c) for a in range(q) for b in range(a, q) for c in range(b, q)]
     return tuple(np.array(triples).T)
@@ -148,7 +155,7 @@ def expand(rows, shape, parameters, u):
     eta = predictors(rows, shape, parameters, u)
     by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
     Z, q = rows.Z, rows.Z.shape[1]
-    i, j = np.triu_indices(q)
+    i, j = _pairs(q)
     a, b, c = _triples(q)
     columns = [
         rows.log_likelihood(eta[:, None]),
@@ -177,7 +184,7 @@ class Modes:
         Part of H's inverse that belongs to the effects of each cell.
     pull : ndarray of shape (n_numbers,)
         H^-1 times the derivative of -log|H| / 2 by u.
-    inverses : list of ndarray of shape (n_blocks, size, size)
+    inverses : tuple of ndarray of shape (n_blocks, size, size)
         H^-1.
     """
 
@@ -186,10 +193,16 @@ class Modes:
     gain: np.ndarray
     inverse: np.ndarray
     pull: np.ndarray
-    inverses: list
+    inverses: tuple
+
+    @classmethod
+    def at(cls, u, n_cells, q):
+        """Return modes of which nothing but the place is known."""
+        nothing = np.zeros(len(u))
+        return cls(u, 0.0, nothing, np.zeros((n_cells, q, q)), nothing, ())
 
 
-def solve_modes(expansion, shape, parameters, u, shared=None):
+def solve_modes(expansion, shape, parameters, u):
     """Find the modes next to where the log-likelihood was expanded.
 
     One Newton step; value and Hessian at its end are known from the third derivatives.
@@ -202,8 +215,6 @@ def solve_modes(expansion, shape, parameters, u, shared=None):
     parameters : ndarray of shape (n_fixed + n_theta,)
     u : ndarray of shape (n_numbers,)
         Where it was expanded.
-    shared : ndarray of bool of shape (n_numbers,), default=None
-        Effects of which the decrement is told; all if None.
 
     Returns
     -------
@@ -220,7 +231,7 @@ def solve_modes(expansion, shape, parameters, u, shared=None):
     systems = _systems(shape, hessian)
     step = blocks.solve(systems, gradient)
     gains = blocks.sums(gradient * step)
-    decrement = float(gains[slice(None) if shared is None else shared].max(initial=0.0))
+    decrement = float(gains.max(initial=0.0))
     # far from the modes a parabola may promise too much
     far, cubic = np.zeros((2, len(u)))
     np.maximum.at(far, numbers, np.abs(step[numbers] @ matrix.T).max(1)[:, None])
@@ -244,7 +255,7 @@ def solve_modes(expansion, shape, parameters, u, shared=None):
     np.add.at(force, numbers, -np.einsum("cijk,cjk->ci", third, inverse) / 2)
     for members, every in zip(blocks.members, inverses):
         pull[members] = np.einsum("bij,bj->bi", every, force[members])
-    return Modes(u + step, decrement, gain, inverse, pull, inverses)
+    return Modes(u + step, decrement, gain, inverse, pull, tuple(inverses))
 
 
 def _systems(shape, hessian):
@@ -529,3 +540,33 @@ def theta_information(shape, modes, hessian):
     every = np.einsum("cij,ckl->ikjl", hessian, squares)
     rows, columns = shape.random.positions
     return every[rows[:, None], columns[:, None], rows, columns]
+
+
+def information(expansion, shape, parameters, modes, u):
+    """Return information on the parameters if effects were seen, and what is missing.
+
+    Parameters
+    ----------
+    expansion : Expansion
+        Zero in cells that do not count.
+    shape : Shape
+    parameters : ndarray of shape (n_parameters,)
+    modes : Modes
+    u : ndarray of shape (n_numbers,)
+        Around which it is.
+
+    Returns
+    -------
+    complete, missing : ndarray of shape (n_parameters, n_parameters)
+        The former for theta only.
+    """
+    size = len(parameters)
+    beta = slice(size - len(shape.random.start))
+    theta = slice(beta.stop, size)
+    complete, missing = np.zeros((2, size, size))
+    complete[theta, theta] = theta_information(shape, modes, expansion.hessian)
+    observed, cross = theta_curvature(shape, parameters, expansion, u)
+    missing[beta, beta] = missing_beta(shape, parameters, modes, expansion.products)
+    missing[beta, theta], missing[theta, beta] = -cross, -cross.T
+    missing[theta, theta] = complete[theta, theta] - observed
+    return complete, missing

@@ -31,6 +31,7 @@ from skprivbn.mixed_model._updates import (
     vanished,
 )
 from skprivbn.utils._linalg import symmetric, upper
+from skprivbn.utils._memoise import memoise
 
 # Gain at which the search ends, and by which differences are taken.
 _TOL, _STEP = 1e-10, 1e-3
@@ -58,25 +59,12 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     unit = np.sqrt(sums.precision)
     own.Z, own.R = own.Z / unit, own.R / unit
     alone = own.products(own.closed)
-    search, n_steps, go_on = ThetaSearch(random.start, _TOL), 0, True
-    while go_on and n_steps < min(survey.terms.max_iter, MAX_STEPS):
-        points = stencil(search.theta)
-        matrices = [random.matrix(point) for point in points]
-        explained = np.zeros((len(points), 1 + len(upper(sums.totals))))
-        if np.any(own.closed):
-            explained = yield Sum(
-                [absorb(alone, matrix) for matrix in matrices],
-                "what clusters of one party explain at trial variances",
-                own.counted,
-            )
-            explained = explained.reshape(len(points), -1)
-        fits = [
-            profile(closed + absorb(sums.opened, matrix), sums, reml)
-            for closed, matrix in zip(explained, matrices)
-        ]
-        fit, theta = fits[0], points[0]
-        go_on = search.update(np.array([fit.log_likelihood for fit in fits]))
-        n_steps += 1
+    how = sums, random, reml, min(survey.terms.max_iter, MAX_STEPS)
+    if np.any(own.closed):
+        found = yield from _explaining(searching(*how), alone, own.counted)
+    else:
+        found = find_theta(*how)
+    fit, theta, n_steps, converged = found
     effects = predict_effects(sums.opened, random.matrix(theta), fit)
     told = own.closed & (survey.terms.release_effects == "all")
     if np.any(told):
@@ -85,7 +73,7 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
         effects[told] = total.reshape(-1, effects.shape[1])
     nothing = vanished(sums.totals[:-1, :-1], turn)
     fit = fit.turned_back(turn, nothing, reml)
-    estimates = estimate_linear(survey, sums, theta, fit, effects, not go_on, n_steps)
+    estimates = estimate_linear(survey, sums, theta, fit, effects, converged, n_steps)
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
@@ -153,21 +141,22 @@ def absorb(products, matrix):
     Parameters
     ----------
     products : Products
-    matrix : ndarray of shape (n_effects, n_effects)
-        Lambda.
+    matrix : ndarray of shape (..., n_effects, n_effects)
+        Lambda, or several.
 
     Returns
     -------
-    absorbed : ndarray of shape (n_values,)
+    absorbed : ndarray of shape (..., n_values)
         Log-determinant of Lambda' Z'Z Lambda + I, and what the effects take away from
         the products of [X y].
     """
-    log_determinant, width = 0.0, products.zr.shape[1]
-    explained = np.zeros((width, width))
+    log_determinant, width = np.zeros(matrix.shape[:-2]), products.zr.shape[1]
+    explained = np.zeros((*log_determinant.shape, width, width))
     for _, root, half in _solve(products, matrix):
-        log_determinant += 2 * np.log(np.einsum("bii->bi", root)).sum()
-        explained += np.einsum("bik,bil->kl", half, half)
-    return np.append(log_determinant, upper(explained))
+        roots = np.diagonal(root, axis1=-2, axis2=-1)
+        log_determinant += 2 * np.log(roots).sum(axis=(-2, -1))
+        explained += np.einsum("...bik,...bil->...kl", half, half)
+    return np.concatenate([log_determinant[..., None], upper(explained)], axis=-1)
 
 
 def _solve(products, matrix):
@@ -175,10 +164,84 @@ def _solve(products, matrix):
     blocks = products.blocks
     spread = blocks.spread(matrix)
     for numbers, zz, factor in zip(blocks.members, products.zz, spread):
-        turned = np.swapaxes(factor, 1, 2)
+        turned = np.swapaxes(factor, -1, -2)
         system = turned @ zz @ factor + np.eye(numbers.shape[1])
         root = np.linalg.cholesky(system)
         yield numbers, root, np.linalg.solve(root, turned @ products.zr[numbers])
+
+
+def searching(sums, random, reml, max_iter):
+    """Find theta, by Newton's method; the arguments are the same at all parties.
+
+    Yields
+    ------
+    matrices : ndarray of shape (n_points, n_effects, n_effects)
+        Lambdas, of which to be told what clusters of one party explain.
+
+    Returns
+    -------
+    found : tuple of (LinearFit, ndarray, int, bool)
+        The fit, theta, number of steps, and whether the search ended by itself.
+    """
+    search, n_steps, go_on = ThetaSearch(random.start, _TOL), 0, True
+    while go_on and n_steps < max_iter:
+        theta = search.theta
+        matrices = np.array([random.matrix(point) for point in stencil(theta)])
+        fit, values = best_fits((yield matrices), matrices, sums, reml)
+        go_on = search.update(values)
+        n_steps += 1
+    return fit, theta, n_steps, not go_on
+
+
+def _explaining(steps, alone, counted):
+    explained = None
+    while True:
+        try:
+            matrices = steps.send(explained)
+        except StopIteration as stop:
+            return stop.value
+        explained = yield Sum(
+            absorb(alone, matrices).ravel(),
+            "what clusters of one party explain at trial variances",
+            counted,
+        )
+        explained = explained.reshape(len(matrices), -1)
+
+
+@memoise
+def find_theta(sums, random, reml, max_iter):
+    """Do what :func:`searching` does where no cluster is of one party."""
+    steps, explained = searching(sums, random, reml, max_iter), None
+    while True:
+        try:
+            steps.send(explained)
+        except StopIteration as stop:
+            return stop.value
+        explained = 0.0
+
+
+@memoise
+def best_fits(explained, matrices, sums, reml):
+    """Maximise the likelihood at trial variances.
+
+    Parameters
+    ----------
+    explained : ndarray of shape (n_points, n_values), or 0.0
+        What clusters of one party explain, over all parties.
+    matrices : ndarray of shape (n_points, n_effects, n_effects)
+        Lambdas.
+    sums : Sums
+    reml : bool
+
+    Returns
+    -------
+    fit : LinearFit
+        Of the first of them.
+    log_likelihoods : ndarray of shape (n_points,)
+    """
+    absorbed = explained + absorb(sums.opened, matrices)
+    fits = [profile(values, sums, reml) for values in absorbed]
+    return fits[0], np.array([fit.log_likelihood for fit in fits])
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ to features as they are.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -43,22 +44,22 @@ class RandomTerms:
         terms = tuple((int(f), tuple(int(c) for c in cs)) for f, cs in self.terms)
         object.__setattr__(self, "terms", terms)
 
-    @property
+    @cached_property
     def columns(self):
         """Column of X of every effect."""
         return np.array([c for _, columns in self.terms for c in columns], dtype=int)
 
-    @property
+    @cached_property
     def factors(self):
         """Factor of every effect."""
         return np.array([f for f, columns in self.terms for _ in columns], dtype=int)
 
-    @property
+    @cached_property
     def n_effects(self):
         """Number of effects of a row."""
         return sum(len(columns) for _, columns in self.terms)
 
-    @property
+    @cached_property
     def positions(self):
         """Rows and columns of Lambda in which theta stands."""
         rows, columns, start = [], [], 0
@@ -69,13 +70,13 @@ class RandomTerms:
             start += len(members)
         return np.array(rows, dtype=int), np.array(columns, dtype=int)
 
-    @property
+    @cached_property
     def diagonal(self):
         """Mask of the entries of theta that are on the diagonal."""
         rows, columns = self.positions
         return rows == columns
 
-    @property
+    @cached_property
     def start(self):
         """Theta of effects with unit variances."""
         return self.diagonal.astype(float)

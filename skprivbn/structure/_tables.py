@@ -67,6 +67,15 @@ class Asked(ABC):
         """Sets of variables that were asked for, in the order of asking."""
         return list(self._kept)
 
+    @property
+    def runs(self):
+        """The same as arrays, those of one size that follow each other in one.
+
+        Thousands of short lists would take longer to travel than the search takes.
+        """
+        runs = groupby(self.asked, key=len)
+        return [np.array(list(run), dtype=int) for _, run in runs]
+
     def n_numbers(self, variables):
         """Return how many numbers an answer has."""
         return prod(self.n_states[v] for v in variables)
@@ -175,8 +184,9 @@ class AskedTables(Asked):
         if not self.consistent:
             return new
         known = {part for variables in new for part in _parts(variables)}
-        known |= self._larger.keys()
-        return [v for v in new if tuple(sorted(v)) not in known]
+        keys = [tuple(sorted(variables)) for variables in new]
+        follows = [key in known or key in self._larger for key in keys]
+        return [v for v, is_known in zip(new, follows) if not is_known]
 
     def _compact(self, numbers):
         if numbers.dtype.kind != "i":
@@ -418,6 +428,11 @@ class RowCounts:
         ends = np.cumsum([self.n_states[v] for v in candidates])[:-1]
         parts = np.split(counts, ends, axis=1)
         return np.concatenate([part.ravel() for part in parts]).astype(np.int64)
+
+
+def sets_in(runs):
+    """Return the sets of variables that :attr:`Asked.runs` made arrays of."""
+    return [tuple(key) for run in runs for key in run.tolist()]
 
 
 def joint_codes(codes, variables, n_states):

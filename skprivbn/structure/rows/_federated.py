@@ -27,7 +27,7 @@ from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.structure._edge_rules import edge_rules
 from skprivbn.structure._learnt import DiscreteNetworkMixin, integer_seed
 from skprivbn.structure._search import complete
-from skprivbn.structure._tables import noisy_terms, read_tables
+from skprivbn.structure._tables import noisy_terms, read_tables, sets_in
 from skprivbn.structure.k2._base import check_ordering, warn_of_column_order
 from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.structure.rows._checks import (
@@ -368,7 +368,9 @@ class FederatedBayesianNetwork(
             dict(zip(discrete, found["cpts"])),
             dict(zip(continuous, found["lines"])),
         )
-        self.tables_ = [tuple(names[v] for v in key) for key in found["tables"]]
+        self.tables_ = [
+            tuple(names[v] for v in key) for key in sets_in(found["tables"])
+        ]
 
     def _learn_exactly(self, partition, terms, progress):
         """Let parties search on exact tables, which they add up one after another."""

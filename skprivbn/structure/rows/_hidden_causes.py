@@ -103,7 +103,7 @@ def _learning(terms, n_states, max_cells, held):
     found = {
         "marks": marks,
         "untested": np.argwhere(np.triu(untested)),
-        "tables": [list(key) for key in tables.asked],
+        "tables": tables.runs,
         "moments": [list(key) for key in moments.asked],
     }
     rng, drawn = np.random.default_rng(terms.seed), []

@@ -39,7 +39,7 @@ from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import MAX_REPEATS
-from skprivbn.structure._tables import MAX_CELLS, RowCounts
+from skprivbn.structure._tables import MAX_CELLS, RowCounts, sets_in
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import (
     Scale,
@@ -460,9 +460,12 @@ def list_tables(ledger, terms, tables, moments):
     ----------
     ledger : Ledger
     terms : RowNetworkTerms
-    tables, moments : list of list of int
-        Columns of each table, and those that moments are given.
+    tables : list of ndarray of int
+        Columns of each table, as :attr:`~skprivbn.structure._tables.Asked.runs`.
+    moments : list of list of int
+        Those that moments are given.
     """
+    tables = sets_in(tables)
     asked = [" x ".join(terms.names[v] for v in key) for key in tables]
     what = "; ".join(asked)
     if len(asked) > _LISTED:

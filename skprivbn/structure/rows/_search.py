@@ -177,7 +177,7 @@ def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
             smoothed(tables.ordered([*parents[v], v]), terms.alpha) for v in discrete
         ],
         "lines": [list(scores.parameters(v, parents[v])) for v in continuous],
-        "tables": [list(key) for key in tables.asked],
+        "tables": tables.runs,
         "moments": [list(key) for key in moments.asked] if continuous else [],
     }
 
