@@ -85,31 +85,36 @@ class TweakableHash:
         self.n_calls += n
         return first
 
-    def permute(self, blocks):
-        """Apply pi to every block."""
-        data = self._encryptor.update(np.ascontiguousarray(blocks).data.cast("B"))
-        return np.frombuffer(data, dtype=np.uint64).reshape(blocks.shape)
+    def permute(self, blocks, room):
+        """Apply pi to every block; `room` (one block more) takes the result."""
+        self._encryptor.update_into(
+            np.ascontiguousarray(blocks).data.cast("B"), room.data.cast("B")
+        )
+        return room[: len(blocks)]
 
-    def __call__(self, x, first_tweak, n_blocks=1):
+    def __call__(self, x, tweaks, n_blocks=1):
         """Hash every block of `x` (m, 2) to `n_blocks` blocks: (m, n_blocks, 2).
 
-        Block b of row i gets tweak ``first_tweak + i * n_blocks + b``.
+        Block b of row i gets tweak ``tweaks[i] + b``; if `tweaks` is a number, it is
+        the first of as many as there are blocks.
         """
-        m = len(x)
-        out = np.empty((m * n_blocks, 2), dtype=np.uint64)
+        m, further = len(x), np.arange(n_blocks, dtype=np.uint64)
+        if np.ndim(tweaks) == 0:
+            tweaks = np.arange(tweaks, tweaks + m * n_blocks, n_blocks, dtype=np.uint64)
+        out = np.empty((m, n_blocks, 2), dtype=np.uint64)
         step = max(1, _CALL_BLOCKS // n_blocks)
+        # memory that is used again stays in the cache; fresh bytes cost more than AES
+        rooms = np.empty((2, min(m, step) * n_blocks + 1, 2), dtype=np.uint64)
         for start in range(0, m, step):
-            once = self.permute(x[start : start + step])
+            part = slice(start, min(m, start + step))
+            once = self.permute(x[part], rooms[0])
             if n_blocks > 1:
                 # repeat blocks of 16 bytes, which numpy does faster than rows of words
                 once = once.view(np.complex128).repeat(n_blocks).view(np.uint64)
                 once = once.reshape(-1, 2)
-            part = slice(start * n_blocks, start * n_blocks + len(once))
-            tweaked = out[part]
-            tweaked[:, 0] = np.arange(
-                first_tweak + part.start, first_tweak + part.stop, dtype=np.uint64
-            )
-            tweaked[:, 1] = self._domain
-            tweaked ^= once
-            np.bitwise_xor(self.permute(tweaked), once, out=tweaked)
-        return out.reshape(m, n_blocks, 2)
+            tweaked = out[part].reshape(-1, 2)
+            of_blocks = (tweaks[part, None] + further).ravel()
+            np.bitwise_xor(once[:, 0], of_blocks, out=tweaked[:, 0])
+            np.bitwise_xor(once[:, 1], self._domain, out=tweaked[:, 1])
+            np.bitwise_xor(self.permute(tweaked, rooms[1]), once, out=tweaked)
+        return out

@@ -333,12 +333,17 @@ def _sum_of_rows(table, vectors, distance):
     selected = _move_bits(vectors, by_rows, n_rows)
     rows = table.reshape(n_rows, length)
     total = np.zeros((len(vectors), length), dtype=np.uint64)
-    # all sums of up to eight rows at a time, as in the method of four Russians, each
-    # with the row that follows it, to begin in the middle of one
-    sums = np.zeros((256, 2 * length), dtype=np.uint64)
+    # all sums of up to eight rows at a time, or of four for few vectors, as in the
+    # method of four Russians, each with the row that follows it, to begin in the middle
+    n_bits, selected = 8, np.ascontiguousarray(selected.T)
+    if len(vectors) < 256:
+        n_bits, selected = 4, np.stack([selected & 15, selected >> 4], axis=1)
+        selected = selected.reshape(-1, len(vectors))
+    sums = np.zeros((1 << n_bits, 2 * length), dtype=np.uint64)
     windows = sliding_window_view(sums, length, axis=1)
-    for group, chosen in enumerate(np.ascontiguousarray(selected.T)):
-        for i, row in enumerate(range(8 * group, min(n_rows, 8 * group + 8))):
+    for group, chosen in enumerate(selected):
+        first = n_bits * group
+        for i, row in enumerate(range(first, min(n_rows, first + n_bits))):
             both = rows[[row, (row + 1) % n_rows]].ravel()
             np.bitwise_xor(sums[: 1 << i], both, out=sums[1 << i : 2 << i])
         total ^= windows[chosen, by_entries]

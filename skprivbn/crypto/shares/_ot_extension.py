@@ -54,8 +54,8 @@ from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH
-#: of every stream: made in advance at least, and worked on at a time
-_ADVANCE, _WORK = 1 << 8, 1 << 12
+#: bytes of every stream made in advance at least; trees worked on at a time
+_ADVANCE, _WORK = 1 << 8, 8
 _CHUNK = 1 << 15
 #: blocks hashed at a time
 _HASHED = 1 << 12
@@ -81,8 +81,8 @@ class LinearHash:
 
     def __call__(self, columns):
         """Hash the rows of an array (n, n_bytes) of bytes: (n, 16)."""
-        data, size = columns.tobytes(), columns.shape[1]
-        parts = [bytes(size), *(data[i : i + size] for i in range(0, len(data), size))]
+        columns = np.ascontiguousarray(columns)
+        parts = [bytes(columns.shape[1]), *map(memoryview, columns)]
         tags = b"".join([self._cipher.encrypt(_NONCE, b"", part) for part in parts])
         hashed = np.frombuffer(tags, dtype=np.uint8).reshape(-1, _HASH)
         return hashed[1:] ^ hashed[0]
@@ -121,20 +121,29 @@ def _digest(hashed):
     return hashlib.sha256(b"skprivbn check of transfers" + hashed.tobytes()).digest()
 
 
-def transpose_bits(rows):
+def transpose_bits(rows, out=None):
     """Transpose a 128 x 8m bit matrix (128, m) of bytes into (8m, 2) words."""
     m = rows.shape[1]
-    # gather 8 x 8 bit blocks into words, transpose each word, put the bytes in place
-    x = np.ascontiguousarray(rows.reshape(16, 8, m).transpose(0, 2, 1))
-    x = x.view("<u8")[..., 0]
-    for shift, mask in (
-        (7, 0x00AA00AA00AA00AA),
-        (14, 0x0000CCCC0000CCCC),
-        (28, 0x00000000F0F0F0F0),
-    ):
-        swap = (x ^ (x >> np.uint64(shift))) & np.uint64(mask)
-        x ^= swap ^ (swap << np.uint64(shift))
-    return np.ascontiguousarray(x.view(np.uint8).T).view(np.uint64)
+    # row i of every 8 side by side, so that what is exchanged is long
+    x = np.empty((8, 16, m + -m % 8), dtype=np.uint8)
+    x[..., :m] = rows.reshape(16, 8, m).transpose(1, 0, 2)
+    words = x.view("<u8").reshape(8, -1)
+    swap = np.empty((4, words.shape[1]), dtype=words.dtype)
+    # transpose 8 x 8 bit blocks: halves of 4 rows, of 2, of 1 exchange bits
+    for n, mask in ((4, 0x0F), (2, 0x33), (1, 0x55)):
+        shift, mask = np.uint64(n), np.uint64(mask * 0x0101010101010101)
+        for i in range(0, 8, 2 * n):
+            upper, lower = words[i : i + n], words[i + n : i + 2 * n]
+            bits = np.right_shift(upper, shift, out=swap[:n])
+            bits ^= lower
+            bits &= mask
+            lower ^= bits
+            bits <<= shift
+            upper ^= bits
+    # and put the bytes in place
+    out = np.empty((8 * m, 2), dtype=np.uint64) if out is None else out
+    out.view(np.uint8).reshape(m, 8, 16)[...] = x[..., :m].transpose(2, 0, 1)
+    return out
 
 
 class _Streams:
@@ -154,7 +163,7 @@ class _Streams:
         digest = hashlib.sha256(b"skprivbn streams" + join_fields(*path)).digest()
         self._upper = np.uint64(int.from_bytes(digest[:8], "little"))
         self._n_blocks = 0
-        self._ready = np.empty((N_TREES, 1 + DEPTH, 0), dtype=np.uint8)
+        self._ready = [np.empty((n, 0), dtype=np.uint8) for n in (N_TREES, N_BASE)]
 
     @classmethod
     def from_leaves(cls, leaves, places):
@@ -179,36 +188,48 @@ class _Streams:
 
     def next_rows(self, n_bytes):
         """Return sums (N_TREES, n_bytes) and sums by bits (N_BASE, n_bytes)."""
-        missing = n_bytes - self._ready.shape[2]
+        ready = self._ready
+        missing = n_bytes - ready[0].shape[1]
         if missing > 0:
             # some in advance: many calls want a few bytes only
-            n_fresh = -(-max(missing, _ADVANCE) // 16) * 16
-            fresh = [
-                self._add_up(min(_WORK, n_fresh - start))
-                for start in range(0, n_fresh, _WORK)
-            ]
-            self._ready = np.concatenate([self._ready, *fresh], axis=2)
-        rows, self._ready = np.split(self._ready, [n_bytes], axis=2)
-        return rows[:, 0], rows[:, 1:].reshape(N_BASE, n_bytes)
+            fresh = self._add_up(-(-max(missing, _ADVANCE) // 16) * 16)
+            if missing < n_bytes:
+                fresh = [np.concatenate(both, axis=1) for both in zip(ready, fresh)]
+            ready = fresh
+        # a copy, which lets go of what is used
+        self._ready = [part[:, n_bytes:].copy() for part in ready]
+        return [part[:, :n_bytes] for part in ready]
 
     def _add_up(self, n_bytes):
         counters = np.empty((n_bytes // 16, 2), dtype=np.uint64)
         counters[:, 0] = np.arange(self._n_blocks, self._n_blocks + len(counters))
         counters[:, 1] = self._upper
         self._n_blocks += len(counters)
-        counters, unknown = counters.tobytes(), bytes(n_bytes)
-        data = b"".join(
-            [cipher.update(counters) if cipher else unknown for cipher in self._ciphers]
-        )
-        streams = np.frombuffer(data, dtype=np.uint64).reshape(N_TREES, N_LEAVES, -1)
-        sums = np.empty((N_TREES, 1 + DEPTH, n_bytes // 8), dtype=np.uint64)
-        for bit in reversed(range(DEPTH)):
-            # the upper half are the numbers with this bit
-            lower, upper = np.split(streams, 2, axis=1)
-            np.bitwise_xor.reduce(upper, axis=1, out=sums[:, 1 + bit])
-            streams = lower ^ upper
-        sums[:, 0] = streams[:, 0]
-        return sums.view(np.uint8)
+        counters = counters.tobytes()
+        sums = np.empty((N_TREES, n_bytes // 8), dtype=np.uint64)
+        by_bits = np.empty((N_TREES, DEPTH, n_bytes // 8), dtype=np.uint64)
+        # some trees at a time, in memory that stays in the cache, with a block more:
+        # fresh bytes cost more than AES
+        room = np.empty(_WORK * N_LEAVES * n_bytes + 16, dtype=np.uint8)
+        view = memoryview(room)
+        for start in range(0, N_TREES, _WORK):
+            trees = slice(start, start + _WORK)
+            ciphers = self._ciphers[N_LEAVES * start : N_LEAVES * trees.stop]
+            for place, cipher in enumerate(ciphers):
+                first = place * n_bytes
+                if cipher:
+                    cipher.update_into(counters, view[first : first + n_bytes + 16])
+                else:
+                    room[first : first + n_bytes] = 0
+            streams = room[:-16].view(np.uint64).reshape(_WORK, N_LEAVES, -1)
+            for bit in reversed(range(DEPTH)):
+                # the upper half are the numbers with this bit
+                upper = streams[:, 1 << bit :]
+                np.bitwise_xor.reduce(upper, axis=1, out=by_bits[trees, bit])
+                streams = streams[:, : 1 << bit]
+                streams ^= upper
+            sums[trees] = streams[:, 0]
+        return [x.view(np.uint8).reshape(-1, n_bytes) for x in (sums, by_bits)]
 
 
 def _chunk_bytes(m):
@@ -250,19 +271,20 @@ class OTSender:
         sizes = [N_HIDING + size for size in _chunk_bytes(m)]
         if len(message) != sum(N_TREES * size + PROOF for size in sizes):
             raise ProtocolError("an OT extension message has the wrong length")
-        rows, start = [np.empty((0, 2), dtype=np.uint64)], 0
+        rows, done, start = _room(m), 0, 0
         for size in sizes:
             middle = start + N_TREES * size
             hidden, proof = message[start:middle], message[middle : middle + PROOF]
             start = middle + PROOF
             sent = np.frombuffer(hidden, dtype=np.uint8).reshape(N_TREES, size)
             _, q = self._streams.next_rows(size)
-            q = q ^ (sent.repeat(DEPTH, axis=0) & self._select)
+            selected = sent[:, None] & self._select.reshape(N_TREES, DEPTH, 1)
+            q = q ^ selected.reshape(N_BASE, size)
             if not is_proved(_next_check(self, hidden), proof, q, self._select):
                 self._forget()
                 raise ProtocolError("choices of transfers differ between trees of keys")
-            rows.append(transpose_bits(q)[8 * N_HIDING :])
-        return np.concatenate(rows)[:m]
+            done += _put_rows(rows[done:], q)
+        return rows[:m]
 
     def _forget(self):
         """Erase the secret: each further try would tell more of it."""
@@ -308,22 +330,33 @@ class OTReceiver:
             np.concatenate([np.asarray(choices, dtype=np.uint8), filling]),
             bitorder="little",
         )
-        sent, rows, start = [], [np.empty((0, 2), dtype=np.uint64)], 0
+        sent, rows, start = [], _room(m), 0
         for size in _chunk_bytes(m):
             total, t = self._streams.next_rows(N_HIDING + size)
             hiding = random_words(N_HIDING, np.uint8)
             chosen = np.concatenate([hiding, packed[start : start + size]])
             hidden = (total ^ chosen).tobytes()
             sent += [hidden, prove(_next_check(self, hidden), chosen, t)]
-            rows.append(transpose_bits(t)[8 * N_HIDING :])
-            start += size
-        return b"".join(sent), np.concatenate(rows)[:m]
+            start += _put_rows(rows[8 * start :], t) // 8
+        return b"".join(sent), rows[:m]
 
     def numbers(self, rows, dtype, length):
         """Return the masks that come from some rows: (m, length)."""
         n_blocks = _n_blocks(dtype, length)
         first = self.hash.take_tweaks(len(rows) * n_blocks)
         return _hash_numbers(self.hash, rows, first, dtype, length)
+
+
+def _room(m):
+    """Memory for m rows, and for those of the bits that fill the last byte."""
+    return np.empty((m + -m % 8, 2), dtype=np.uint64)
+
+
+def _put_rows(rows, columns):
+    """Transpose a chunk, but for what hides it, into rows; return how many."""
+    columns = columns[:, N_HIDING:]
+    transpose_bits(columns, rows[: 8 * columns.shape[1]])
+    return 8 * columns.shape[1]
 
 
 def _next_check(side, hidden):

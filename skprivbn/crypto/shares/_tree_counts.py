@@ -105,19 +105,21 @@ class _Job:
         self.totals = np.zeros((n_groups, *table.n_columns[::-1]), dtype)
 
     def add(self, start, masks):
-        """Add masks (n_leaves, rows, numbers or more) to the records from `start`."""
+        """Add masks (n_columns, rows, numbers or more) to the records from `start`."""
         group, n_numbers = self.shape.group, self.shape.n_numbers
         first, n_rows = start // group, masks.shape[1]
         if not self.shape.many_groups:
-            self.totals[first] += _sum_rows(masks)[:-1, :n_numbers]
+            self.totals[first] += _sum_rows(masks)[:, :n_numbers]
             return
         n_whole = n_rows // group
-        shape = (len(masks) - 1, n_whole, group, masks.shape[2])
-        whole = masks[:-1, : n_whole * group].reshape(shape)
-        total = whole.sum(axis=2, dtype=masks.dtype).transpose(1, 0, 2)
-        self.totals[first : first + n_whole] += total[..., :n_numbers]
+        if n_whole:
+            # a group has every n-th of these records: long rows are added up faster
+            whole = masks[:, : n_whole * group].reshape(len(masks), group, -1)
+            total = whole.sum(axis=1, dtype=masks.dtype)
+            total = total.reshape(len(masks), n_whole, -1).transpose(1, 0, 2)
+            self.totals[first : first + n_whole] += total[..., :n_numbers]
         if n_rows > n_whole * group:
-            rest = masks[:-1, n_whole * group :].sum(axis=1, dtype=masks.dtype)
+            rest = masks[:, n_whole * group :].sum(axis=1, dtype=masks.dtype)
             self.totals[first + n_whole] += rest[:, :n_numbers]
 
     def codes(self, rows):
@@ -128,8 +130,12 @@ class _Job:
         """Add the first holder's own indicators of some records."""
         start = 0
         for codes, n_columns in self.indicators.codes(rows):
-            inside = np.flatnonzero((codes >= 0) & (codes < n_columns))
-            numbers[inside, start + codes[inside]] += 1
+            if n_columns <= _FEW_COLUMNS:
+                for column in range(n_columns):
+                    numbers[:, start + column] += codes == column
+            else:
+                inside = np.flatnonzero((codes >= 0) & (codes < n_columns))
+                numbers[:, start : start + n_columns][inside, codes[inside]] += 1
             start += n_columns
 
 
@@ -154,10 +160,10 @@ class TreeProducts:
         """Keep masks of the records from `start`, or add them up."""
         n_numbers = self.shape.n_numbers
         if self._added_up:
-            self._shares[:, 0] += _sum_rows(masks)[:-1, :n_numbers]
+            self._shares[:, 0] += _sum_rows(masks)[..., :n_numbers]
         else:
             stop = start + masks.shape[1]
-            self._shares[:, start:stop] = masks[:-1, :, :n_numbers]
+            self._shares[:, start:stop] = masks[..., :n_numbers]
 
     def codes(self, rows):
         """Return the second holder's own configurations of some records."""
@@ -259,22 +265,48 @@ class _Shape:
         """Return the node of every level on the way to each record's own leaf."""
         return own >> np.arange(self.depth, dtype=own.dtype)[::-1, None]
 
-    def stretch(self, leaves, hash_):
-        """Yield (rows, masks), masks of shape (n_leaves, rows, n_numbers or more)."""
+    def stretch(self, leaves, hash_, own=None):
+        """Yield (rows, masks), masks of shape (n_leaves, rows, n_numbers or more).
+
+        Whose own leaf of every record is unknown has masks of all but one leaf: in the
+        place of the own leaf's are those of the last.
+        """
         leaves = leaves[: self.n_leaves]
         for rows in self.pieces(leaves.shape[1], self.n_blocks):
             part = leaves[:, rows]
-            first = hash_.take_tweaks(part[..., 0].size * self.n_blocks)
-            masks = hash_(part.reshape(-1, 2), first, self.n_blocks)
+            n_tweaks = part[..., 0].size * self.n_blocks
+            tweaks = hash_.take_tweaks(n_tweaks)
+            if own is not None:
+                place = np.arange(
+                    tweaks, tweaks + n_tweaks, self.n_blocks, dtype=np.uint64
+                ).reshape(part.shape[:2])
+                inside = _inside(own[rows], self.n_columns)
+                for x in (*_blocks_of(part), place):
+                    x[inside] = x[-1, inside[1]]
+                part, tweaks = part[:-1], place[:-1].ravel()
+            masks = hash_(part.reshape(-1, 2), tweaks, self.n_blocks)
             yield rows, masks.view(self.dtype).reshape(*part.shape[:2], -1)
+
+
+def _blocks_of(rows):
+    """View 16 bytes each as an item, which numpy takes and puts faster than rows."""
+    return np.moveaxis(rows.view(np.complex128), -1, 0)
+
+
+def _inside(own, n_columns):
+    """Return (own configuration, record) of records that are in one of the columns."""
+    record = np.flatnonzero(own < n_columns)
+    return own[record], record
 
 
 def _children(nodes, hash_):
     """Two children of every node: from (n, rows, 2) words to (2n, rows, 2)."""
     n, n_rows, _ = nodes.shape
     left = hash_(nodes.reshape(-1, 2), hash_.take_tweaks(n * n_rows))
-    left = left.reshape(nodes.shape)
-    return np.stack([left, left ^ nodes], axis=1).reshape(2 * n, n_rows, 2)
+    both = np.empty((n, 2, n_rows, 2), dtype=np.uint64)
+    both[:, 0] = left.reshape(nodes.shape)
+    np.bitwise_xor(both[:, 0], nodes, out=both[:, 1])
+    return both.reshape(2 * n, n_rows, 2)
 
 
 def _sum_rows(masks):
@@ -310,7 +342,7 @@ def _answer(talk, link, peer, pieces):
             filled = numbers[piece]
             for part, masks in shape.stretch(leaves, sender.hash):
                 filled[part] = _sum_leaves(masks)[:, : shape.n_numbers]
-                job.add(rows.start + piece.start + part.start, masks)
+                job.add(rows.start + piece.start + part.start, masks[:-1])
         job.add_values(numbers, rows)
         # a copy, which lets go of the row of the first level
         talk.send(peer, {"sums": sums[1:].copy(), "numbers": numbers})
@@ -330,10 +362,10 @@ def _ask(talk, link, peer, pieces):
     chosen = []
     for job, rows in pieces:
         own, n_columns = job.codes(rows), job.shape.n_columns
-        inside = (own >= 0) & (own < n_columns)
-        own = np.where(inside, own, n_columns).astype(np.int32)
+        own = np.where((own >= 0) & (own < n_columns), own, n_columns)
+        own = own.astype(np.min_scalar_type(-1 - n_columns))
         # to learn the siblings of the nodes on the way to the own leaf
-        message, found = link.receiver.rows(1 - job.shape.path(own).ravel() % 2)
+        message, found = link.receiver.rows(~job.shape.path(own).ravel() & 1)
         talk.send(peer, message)
         chosen.append((own, found))
     return chosen
@@ -358,28 +390,27 @@ def _use_answers(talk, link, peer, pieces, chosen):
         for piece in shape.pieces(m):
             leaves = _grow_all_but_one(path[:, piece], sums[:, piece], hash_)
             configurations, received = own[piece], numbers[piece]
-            for part, masks in shape.stretch(leaves, hash_):
-                unknown = configurations[part], np.arange(masks.shape[1])
-                masks[unknown] = 0
-                rest = -_sum_leaves(masks)
+            for part, masks in shape.stretch(leaves, hash_, configurations):
+                rest = _sum_leaves(masks)
+                np.negative(rest, out=rest)
                 rest[:, : shape.n_numbers] += received[part]
-                masks[unknown] = rest
+                unknown = _inside(configurations[part], shape.n_columns)
+                for to, of in zip(_blocks_of(masks), _blocks_of(rest)):
+                    to[unknown] = of[unknown[1]]
                 job.add(rows.start + piece.start + part.start, masks)
 
 
 def _grow_all_but_one(path, sums, hash_):
-    """Return leaves, zero for the one at the end of the path."""
-    record = np.arange(path.shape[1])
-    nodes = np.zeros((2, len(record), 2), dtype=np.uint64)
-    nodes[path[0] ^ 1, record] = sums[0]
+    """Return leaves; that at the end of the path has no meaning."""
+    nodes, record = np.stack([sums[0], sums[0]]), np.arange(path.shape[1])
     for level in range(1, len(path)):
         nodes = _children(nodes, hash_)
+        (blocks,), sibling = _blocks_of(nodes), path[level] ^ 1
         # of the unknown node's children one is the rest of a sum, one stays unknown
-        sibling = path[level] ^ 1
-        nodes[path[level], record] = nodes[sibling, record] = 0
-        known = [np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)]
-        known = np.where((sibling % 2 == 1)[:, None], known[1], known[0])
-        nodes[sibling, record] = sums[level] ^ known
+        blocks[path[level], record] = blocks[sibling, record] = 0
+        known = np.stack([np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)])
+        known ^= sums[level]
+        blocks[sibling, record] = _blocks_of(known)[0, sibling % 2, record]
     return nodes
 
 

@@ -25,6 +25,11 @@ from skprivbn.crypto.shares import Indicators, JointTable
 _CHUNK = 1 << 16
 
 
+def _signed(n):
+    """Return the smallest type of numbers from -1 to n: records are many."""
+    return np.min_scalar_type(-1 - n)
+
+
 class OwnColumns:
     """The columns of this party.
 
@@ -52,9 +57,11 @@ class OwnColumns:
 
     def codes(self, variables, rows):
         """Number the configurations of some variables, the last fastest."""
-        joint = np.zeros(len(range(self._n_samples)[rows]), dtype=np.int64)
+        n_cells = prod(self._n_states[v] for v in variables)
+        joint = np.zeros(len(range(self._n_samples)[rows]), dtype=_signed(n_cells))
         for v in variables:
-            joint = joint * self._n_states[v] + self._columns[v][rows]
+            joint *= joint.dtype.type(self._n_states[v])
+            joint += self._columns[v][rows].astype(joint.dtype)
         return joint
 
 
@@ -122,14 +129,18 @@ class Crossing:
         if candidate is not None:
             axes.append(([candidate], self._n_states[candidate] - 1))
 
-        def codes(rows):
-            joint, counted = np.int64(0), True
-            for variables, n_kept in axes:
-                code = own.codes(variables, rows)
-                joint, counted = joint * n_kept + code, counted & (code < n_kept)
-            return np.where(counted, joint, -1)
+        n_columns = prod(n_kept for _, n_kept in axes)
+        dtype = _signed(prod(self._n_states[v] for held, _ in axes for v in held))
 
-        return codes, prod(n_kept for _, n_kept in axes)
+        def codes(rows):
+            joint, counted = dtype.type(0), True
+            for variables, n_kept in axes:
+                code = own.codes(variables, rows).astype(dtype)
+                joint = joint * dtype.type(n_kept) + code
+                counted = counted & (code < n_kept)
+            return np.where(counted, joint, dtype.type(-1))
+
+        return codes, n_columns
 
     def complete(self, name, own, products, known):
         """Yield (family, own shares of its counts), with what follows.

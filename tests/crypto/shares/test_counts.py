@@ -205,9 +205,9 @@ def test_groups_of_records_in_a_wide_ring(n_columns):
 def test_one_leaf_of_every_tree_stays_unknown(monkeypatch, n_columns):
     seen, stretch = [], trees._Shape.stretch
 
-    def spy(self, leaves, hash_):
+    def spy(self, leaves, hash_, own=None):
         seen.append(leaves[: self.n_leaves].copy())
-        return stretch(self, leaves, hash_)
+        return stretch(self, leaves, hash_, own)
 
     monkeypatch.setattr(trees._Shape, "stretch", spy)
     own = np.arange(100) % (n_columns + 1)

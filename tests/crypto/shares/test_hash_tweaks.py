@@ -20,10 +20,13 @@ def tweaks_used(monkeypatch):
     """How often each (hash, tweak) was used while two parties did everything twice."""
     used, call = Counter(), TweakableHash.__call__
 
-    def spy(self, x, first_tweak, n_blocks=1):
-        tweaks = range(first_tweak, first_tweak + len(x) * n_blocks)
-        used.update((id(self), tweak) for tweak in tweaks)
-        return call(self, x, first_tweak, n_blocks)
+    def spy(self, x, tweaks, n_blocks=1):
+        of_rows = tweaks
+        if np.ndim(tweaks) == 0:
+            of_rows = tweaks + n_blocks * np.arange(len(x))
+        of_blocks = of_rows[:, None].astype(int) + np.arange(n_blocks)
+        used.update((id(self), tweak) for tweak in of_blocks.ravel().tolist())
+        return call(self, x, tweaks, n_blocks)
 
     codes = np.arange(200).reshape(2, 100) % 3
 

@@ -130,7 +130,7 @@ class Laboratory:
 
     def masks(self, table, leaf, record, rows):
         """Masks of a leaf of a record's tree, if these are the rows of transfers."""
-        tweak = (2 * table + leaf) * N_SAMPLES + record
+        tweak = (2 * table + int(leaf)) * N_SAMPLES + record
         hashed = [self.hash(row[None], tweak).ravel() for row in np.atleast_2d(rows)]
         return np.array(hashed).view(np.uint8)[:, : N_STATES - 1]
 
