@@ -17,10 +17,16 @@ from skprivbn.base import BackendMixin, RowsMixin, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
-from skprivbn.partition import RemoteColumns, RemoteResults, VerticalPartition
+from skprivbn.exceptions import PartitionError
+from skprivbn.partition import (
+    RemoteColumns,
+    RemoteResults,
+    VerticalPartition,
+    check_vertical,
+)
 from skprivbn.programs._columns import add_column_scores
 from skprivbn.structure._discrete_columns import score_columns
-from skprivbn.utils import warn_user
+from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._sklearn import StrOptions
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
@@ -37,6 +43,15 @@ def integer_seed(random_state):
     if isinstance(random_state, Integral):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31))
+
+
+def warn_of_one_holder(partition):
+    """Warn if columns of parties are all one party's."""
+    if partition.n_parties == 1:
+        warn_leak(
+            "all columns are taken to be one party's: there is nobody to hide "
+            "anything from; give every holder of columns its own in parties="
+        )
 
 
 def _has_parameters(estimator):
@@ -151,6 +166,25 @@ class LearntNetworkMixin(BackendMixin, RowsMixin):
         """
         check_is_fitted(self)
         return self.network_.to_networkx()
+
+
+class EitherPartitionMixin:
+    """For learners of rows that parties hold, or of columns (`parties`)."""
+
+    parties: Any
+    _row_checks: dict
+    _fit_checks: dict
+
+    def _check_rows(self, X, party=None, **beside):
+        by_columns = isinstance(X, VerticalPartition | RemoteColumns)
+        if not by_columns and self.parties is None:
+            return super()._check_rows(X, party, **beside)
+        if party is not None:
+            raise PartitionError(
+                "party says who holds rows and parties who holds columns: give one"
+            )
+        checks = self._row_checks | self._fit_checks
+        return check_vertical(self, X, self.parties, **checks)
 
 
 class DiscreteNetworkMixin(LearntNetworkMixin):

@@ -19,7 +19,13 @@ from skprivbn.crypto.shares._conversation import (
     run_together,
     together,
 )
-from skprivbn.crypto.shares._counts import Indicators, JointTable, joint_counts
+from skprivbn.crypto.shares._counts import (
+    Indicators,
+    JointTable,
+    SharedNumbers,
+    joint_counts,
+    joint_sums,
+)
 from skprivbn.crypto.shares._gmw import (
     add_noise,
     open_circuit,
@@ -40,10 +46,12 @@ __all__ = [
     "OTBackend",
     "SharedArgmax",
     "SharedLookup",
+    "SharedNumbers",
     "add_noise",
     "bit_length_dtype",
     "branch_links",
     "joint_counts",
+    "joint_sums",
     "open_circuit",
     "open_links",
     "open_noisy_numbers",

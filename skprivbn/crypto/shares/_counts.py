@@ -150,34 +150,162 @@ def _count_records(talk, links, table, n_samples, dtype):
     """Share the counts of more than two holders, some records at a time."""
     # the first holder may have several blocks; of the rest, few columns come first
     order = sorted(range(1, len(table.holders)), key=lambda i: table.n_columns[i])
-    holders = [table.holders[i] for i in (0, *order)]
-    n_columns = [table.n_columns[i] for i in (0, *order)]
-    mine, n_cells = holders.index(talk.name), prod(n_columns)
-    total = np.zeros(n_cells, dtype=dtype)
+    first, *others = [(table.holders[i], table.n_columns[i]) for i in (0, *order)]
+    n_columns = [first[1], *(n for _, n in others)]
+    held = {first[0]: np.ones(first[1], dtype=bool)}
+    is_first, total = talk.name == first[0], np.zeros(prod(n_columns), dtype=dtype)
     step = max(1, _CHUNK_BYTES // max(1, _record_bytes(n_columns, dtype)))
-    for start in range(0, n_samples if n_cells else 0, step):
+    for start in range(0, n_samples if total.size else 0, step):
         rows = slice(start, min(n_samples, start + step))
-
-        def products(place, rows=rows):
-            """With the holder at a place: its configurations times all before."""
-            sizes = prod(n_columns[:place]), n_columns[place]
-            last = place == len(holders) - 1
-            return TreeProducts(*sizes, rows.stop - rows.start, dtype, last)
-
-        if mine == 0:
-            share = table.indicators.columns(rows, dtype)
-        else:
-            # all choices are known from the start: they leave in one round
-            codes, found = table.indicators.single(rows), {}
-            for peer in holders[:mine]:
-                found[peer] = products(mine)
-                found[peer].ask(talk, links[peer], peer, codes)
-            share = 0
-            for peer, of_peer in found.items():
-                share = share + (yield from of_peer.use_answer(talk, links[peer], peer))
-        for place in range(mine + 1, len(holders)):
-            peer = holders[place]
-            answer = products(place).answer(talk, links[peer], peer, share)
-            share = yield from answer
-        total += share.sum(axis=0, dtype=dtype)
+        share = table.indicators.columns(rows, dtype) if is_first else None
+        codes = None if is_first else table.indicators.single(rows)
+        total += yield from _multiply(
+            talk, links, held, share, others, codes, rows.stop - start, dtype
+        )
     return total.reshape(n_columns).transpose(np.argsort([0, *order]))
+
+
+@dataclass(frozen=True)
+class SharedNumbers:
+    """Numbers of every record that parties have shares of, and a party's own shares.
+
+    Attributes
+    ----------
+    held : dict of str to ndarray of bool of shape (n_numbers,)
+        By party: the numbers of which it has a share. Public.
+    shares : ndarray of shape (n_records, n_held), unsigned
+        Own shares of these; they add up modulo two to the number of their bits.
+    """
+
+    held: dict
+    shares: np.ndarray
+
+
+def joint_sums(talk, links, numbers, asked):
+    """Share the sums of numbers over the records of every joint configuration.
+
+    One holder after another multiplies all shares by the indicators of its own
+    configurations, as counts of more than two holders are made.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    numbers : SharedNumbers
+    asked : list of (holders, codes)
+        Of every list of sums: who has configurations and how many, [(name, number)],
+        and the own one of every record, if there is one.
+
+    Returns
+    -------
+    sums : list of ndarray of shape (n_numbers, n_configurations)
+        Own shares; configurations in the order of the holders, the last fastest.
+    """
+    width, (n_records, _) = len(next(iter(numbers.held.values()))), numbers.shares.shape
+    dtype, sides, costs = numbers.shares.dtype, {}, {}
+    for place, (holders, codes) in enumerate(asked):
+        label = f"sums {place}"
+        per_record = _record_bytes([width, *(n for _, n in holders)], dtype)
+        step = max(1, _CHUNK_BYTES // per_record)
+        sides[label] = partial(
+            _sum_records,
+            links=branch_links(links, label),
+            numbers=numbers,
+            holders=holders,
+            codes=codes,
+            step=step,
+        )
+        costs[label] = min(step, n_records) * per_record
+    found = yield from together(talk, sides, costs, _TOTAL_BYTES)
+    return [total.reshape(width, -1) for total in found.values()]
+
+
+def _sum_records(talk, links, numbers, holders, codes, step):
+    """Share one list of sums, some records at a time."""
+    total = 0
+    for start in range(0, len(numbers.shares), step):
+        share = numbers.shares[start : start + step]
+        own = None if codes is None else codes[start : start + step]
+        total = total + (
+            yield from _multiply(
+                talk, links, numbers.held, share, holders, own, len(share), share.dtype
+            )
+        )
+    return total
+
+
+def _multiply(talk, links, held, share, holders, codes, n_records, dtype):
+    """Multiply shares by the indicators of one holder after another, and add up.
+
+    Parameters
+    ----------
+    talk, links : Conversation and dict of Link
+    held : dict of str to ndarray of bool of shape (width,)
+        Numbers of which each party has a share in the beginning.
+    share : ndarray of shape (n_records, n_held)
+        Own shares, if this party has any.
+    holders : list of (name, n_columns)
+        Each once.
+    codes : ndarray of int of shape (n_records,)
+        If this party is one of the holders: its own configurations.
+    n_records : int
+    dtype : unsigned dtype
+
+    Returns
+    -------
+    share : ndarray of shape (width * product of all n_columns,)
+    """
+    width, held, n_cells, steps = len(next(iter(held.values()))), dict(held), 1, []
+    mine = held.get(talk.name, np.zeros(width, dtype=bool))
+    for name, n_columns in holders:
+        others = {peer: mask for peer, mask in held.items() if peer != name}
+        steps.append((name, n_columns, n_cells, others))
+        held[name], n_cells = np.ones(width, dtype=bool), n_cells * n_columns
+
+    def products(step, peer):
+        _, n_columns, n_before, others = step
+        n_numbers = int(np.count_nonzero(others[peer])) * n_before
+        last = step is steps[-1]
+        return TreeProducts(n_numbers, n_columns, n_records, dtype, last)
+
+    found = {}
+
+    def ask(step):
+        for peer in step[3]:
+            found[peer] = products(step, peer)
+            found[peer].ask(talk, links[peer], peer, codes)
+
+    # All choices are known from the start: they leave in one round, but for those of
+    # parties that are asked themselves before, whose answers come first.
+    for step in steps:
+        if step[0] == talk.name and not mine.any():
+            ask(step)
+    for step in steps:
+        name, n_columns, n_before, others = step
+        if name == talk.name:
+            if mine.any():
+                ask(step)
+            # of peers that have no share of a number, the product is the own one
+            n_after, last = n_before * n_columns, step is steps[-1]
+            wide = np.zeros((1 if last else n_records, width * n_after), dtype=dtype)
+            if mine.any():
+                chosen = np.repeat(mine, n_after)
+                wide[:, chosen] = _by_configuration(share, codes, n_columns, last)
+            for peer, of_peer in found.items():
+                part = yield from of_peer.use_answer(talk, links[peer], peer)
+                wide[:, np.repeat(others[peer], n_after)] += part
+            share, mine = wide, held[name]
+        elif talk.name in others:
+            answer = products(step, talk.name).answer(talk, links[name], name, share)
+            share = yield from answer
+    total = np.zeros(width * n_cells, dtype=dtype)
+    if mine.any():
+        total[np.repeat(mine, n_cells)] = share.sum(axis=0, dtype=dtype)
+    return total
+
+
+def _by_configuration(share, codes, n_columns, added_up):
+    """Own products with own indicators: of every record, or added up."""
+    indicators = (codes[:, None] == np.arange(n_columns)).astype(share.dtype)
+    if added_up:
+        return (share.T @ indicators).reshape(1, -1)
+    return (share[:, :, None] * indicators[:, None]).reshape(len(share), -1)

@@ -77,7 +77,7 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
     """Tell own moments; share products with the columns of others; open their sums."""
     talk, X = start_talk(me), np.asarray(me.numbers())
     records = yield from find_records(me, talk)
-    own = _Standardised(me, X[records])
+    own = Standardised(me, X[records])
     told = yield from converse(
         compare(talk, own.summary()),
         "number of records, means and covariance of its own columns",
@@ -103,7 +103,7 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
         held = np.flatnonzero(owners == name)
         mean[held], scale[held] = summary["mean"], summary["scale"]
         correlation[np.ix_(held, held)] = summary["correlation"]
-    if not _can_be_correlations(correlation):
+    if not can_be_correlations(correlation):
         raise PartyRefusal("inconsistent")
     return {
         "numbers": numbers,
@@ -112,7 +112,7 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
     }
 
 
-class _Standardised:
+class Standardised:
     """Own columns, centred and scaled, and as integers.
 
     Parameters
@@ -159,7 +159,7 @@ def _check_summary(me, name, summary):
     return summary
 
 
-def _can_be_correlations(correlation):
+def can_be_correlations(correlation):
     """Tell whether no combination of columns has a negative variance.
 
     A party that multiplies by what is no column of its own is caught, if this is more
@@ -202,8 +202,8 @@ def share_products(
     return shares
 
 
-def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch):
-    """Share the products of two parties' columns, summed over rows, modulo 2**64.
+def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch, added_up=True):
+    """Share the products of two parties' columns, modulo 2**64.
 
     Parameters
     ----------
@@ -219,14 +219,17 @@ def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch):
         Of the first party's numbers.
     batch : int
         Rows that are multiplied together.
+    added_up : bool, default=True
+        Whether only the sum over the rows is wanted.
 
     Returns
     -------
-    shares : ndarray of uint64 of shape `n_columns`
+    shares : ndarray of uint64 of shape `n_columns` or (n_rows, *n_columns)
     """
     one, other = pair
     n_one, n_other = n_columns
     total, weights = np.zeros(n_columns, dtype=RING), bit_weights(n_bits)[:, None]
+    of_rows = np.empty((0 if added_up else len(own), *n_columns), dtype=RING)
     for start in range(0, len(own), batch):
         part = own[start : start + batch]
         if me.name == one:
@@ -238,9 +241,15 @@ def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch):
             products = yield from multiply_by_their_bits(
                 talk, links, one, n_one * n_bits, part.astype(RING)
             )
-        summed = products.sum(axis=1, dtype=RING).reshape(n_one, n_bits, n_other)
-        total += (summed * weights).sum(axis=1, dtype=RING)
-    return total
+        if added_up:
+            products = products.sum(axis=1, dtype=RING, keepdims=True)
+        products = products.reshape(n_one, n_bits, -1, n_other)
+        products = (products * weights[..., None]).sum(axis=1, dtype=RING)
+        if added_up:
+            total += products[:, 0]
+        else:
+            of_rows[start : start + batch] = products.swapaxes(0, 1)
+    return total if added_up else of_rows
 
 
 @program(ScoreTerms)

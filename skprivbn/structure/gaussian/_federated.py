@@ -12,12 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PartitionError
-from skprivbn.partition import (
-    RemoteColumns,
-    VerticalPartition,
-    check_vertical,
-)
+from skprivbn.partition import RemoteColumns, VerticalPartition
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (
@@ -36,9 +31,11 @@ from skprivbn.programs._noisy_moments import draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
+    EitherPartitionMixin,
     warn_if_few_rows,
     warn_if_standardised,
     warn_if_units_differ,
+    warn_of_one_holder,
 )
 from skprivbn.structure._resampling import drawn_covariances, share_of_edges
 from skprivbn.structure.gaussian._columns import (
@@ -67,7 +64,7 @@ from skprivbn.structure.gaussian._search import (
     search,
 )
 from skprivbn.structure.gaussian._site_effects import MAX_PARENTS
-from skprivbn.utils import column_names, warn_leak
+from skprivbn.utils import column_names
 from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._sklearn import Interval, RenamedParameters, StrOptions
@@ -83,7 +80,7 @@ _OF_SOME_FITS = (
 
 
 class FederatedGaussianBayesianNetwork(
-    ContinuousNetworkMixin, RenamedParameters, PrivateEstimator
+    EitherPartitionMixin, ContinuousNetworkMixin, RenamedParameters, PrivateEstimator
 ):
     """Structure of a Gaussian network from secure sums over data holders.
 
@@ -300,18 +297,6 @@ class FederatedGaussianBayesianNetwork(
     def _assumes_equal_variances(self):
         return self.method in EQUAL_VARIANCE_SEARCHES
 
-    def _check_rows(self, X, party=None, **beside):
-        by_columns = isinstance(X, VerticalPartition | RemoteColumns)
-        if not by_columns and self.parties is None:
-            return super()._check_rows(X, party, **beside)
-        if party is not None:
-            raise PartitionError(
-                "party says who holds rows and parties who holds columns: give one"
-            )
-        return check_vertical(
-            self, X, self.parties, **self._row_checks, **self._fit_checks
-        )
-
     def _learn(self, partition):
         self._check_options()
         options = {}
@@ -431,11 +416,7 @@ class FederatedGaussianBayesianNetwork(
                 raise ValueError(f"{name} is not available for columns of parties")
         if self.method == "lingam":
             raise ValueError("method='lingam' is not available for columns of parties")
-        if partition.n_parties == 1:
-            warn_leak(
-                "all columns are taken to be one party's: there is nobody to hide "
-                "anything from; give every holder of columns its own in parties="
-            )
+        warn_of_one_holder(partition)
         charge(self, "moments")
         terms = ColumnMomentsTerms(**column_terms(partition))
         with partition.federate(column_moments, terms) as federation:

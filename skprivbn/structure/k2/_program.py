@@ -282,7 +282,7 @@ def make_plan(
         try:
             if shape["n_samples"] != n_samples:
                 raise ValueError("other records")
-            states.update(_labels_of(shape["states"], held, terms.states))
+            states.update(labels_of(shape["states"], held, terms.states))
         except (KeyError, TypeError, ValueError):
             raise PartyRefusal("invalid-data") from None
     listed = [states[v] for v in range(len(owners))]
@@ -306,7 +306,7 @@ def make_plan(
     return plan, listed
 
 
-def _labels_of(told, held, declared):
+def labels_of(told, held, declared):
     """Labels of columns that a party told of; an error if they cannot be."""
     for v, labels in zip(held, told, strict=True):
         # a number would stand for as many labels, whatever memory they take

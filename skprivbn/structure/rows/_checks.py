@@ -14,7 +14,7 @@ from skprivbn.bayesian_network._base import (
 )
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
-from skprivbn.partition import HorizontalPartition
+from skprivbn.partition import HorizontalPartition, VerticalPartition
 from skprivbn.structure._edge_rules import EDGE_PARAMS, position, settings_in
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
@@ -133,10 +133,15 @@ def known_parents(structure, settings, names):
 
 def check_values(partition, names, declared, continuous):
     """Say what is wrong with rows at hand; remote parties only refuse."""
-    if not isinstance(partition, HorizontalPartition):
+    if not isinstance(partition, HorizontalPartition | VerticalPartition):
         return
-    for block in partition._blocks.values():
-        for v, (name, labels, column) in enumerate(zip(names, declared, block["X"].T)):
+    places = range(len(names))
+    for party, block in partition._blocks.items():
+        if isinstance(partition, VerticalPartition):
+            held = partition.columns[party]
+            places = [partition.feature_names.index(name) for name in held]
+        for v, column in zip(places, block["X"].T):
+            name, labels = names[v], declared[v]
             if v in continuous:
                 check_numbers(name, column)
             elif labels is None:

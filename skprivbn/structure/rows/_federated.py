@@ -15,17 +15,31 @@ from skprivbn.bayesian_network import (
     ConditionalGaussianBayesianNetwork,
 )
 from skprivbn.crypto import BACKENDS, AdditiveBackend
+from skprivbn.crypto.shares import resolve_count_backend
 from skprivbn.federation import declare_noise
 from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import gap_rule, release_tables
 from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._tables import TableLayout
+from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge
 from skprivbn.programs import keep_predictions, score_rows
+from skprivbn.programs._columns import (
+    column_terms,
+    describe_shares,
+    note_alignment,
+    same_number_of_records,
+)
 from skprivbn.structure._edge_rules import edge_rules
-from skprivbn.structure._learnt import DiscreteNetworkMixin, integer_seed
+from skprivbn.structure._learnt import (
+    DiscreteNetworkMixin,
+    EitherPartitionMixin,
+    integer_seed,
+    warn_of_one_holder,
+)
 from skprivbn.structure._search import complete
 from skprivbn.structure._tables import noisy_terms, read_tables, sets_in
 from skprivbn.structure.k2._base import check_ordering, warn_of_column_order
@@ -40,6 +54,11 @@ from skprivbn.structure.rows._checks import (
     read_settings,
     split_states,
     warn_of_numbers,
+)
+from skprivbn.structure.rows._columns import (
+    ColumnNetworkTerms,
+    network_of_columns,
+    note_columns,
 )
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
@@ -75,7 +94,11 @@ class RowNetworkMixin(DiscreteNetworkMixin):
 
 
 class FederatedBayesianNetwork(
-    RenamedParameters, CallbackSupportMixin, RowNetworkMixin, PrivateEstimator
+    EitherPartitionMixin,
+    RenamedParameters,
+    CallbackSupportMixin,
+    RowNetworkMixin,
+    PrivateEstimator,
 ):
     """Learn a discrete Bayesian network from rows that several parties hold.
 
@@ -83,6 +106,9 @@ class FederatedBayesianNetwork(
     table, the parties count their own rows and add the counts up without showing
     them: many tables in a round, only those that the search needs, and none of them
     twice. The network is the one that pooled rows would give, to the last edge.
+
+    Parties may also hold columns about the same records (`parties`). Then tables, and
+    sums of continuous columns, are computed on shares before they are opened.
 
     Read more in the :ref:`User Guide <structure_rows>`.
 
@@ -102,6 +128,10 @@ class FederatedBayesianNetwork(
         likelihood-equivalent uniform score, or the Bayesian information criterion.
     max_parents : int, default=3
         Most parents of a column.
+    parties : dict, default=None
+        Which party holds which columns, if columns and not rows are spread.
+        Continuous ones are rounded to 2**-13 of their standard deviation. Without
+        missing entries, `site_effects`, ``n_bootstrap`` and `epsilon`.
     site_effects : {"mechanisms"}, default=None
         With "mechanisms", any column may depend on its parents in another way at each
         party, if BIC prefers that; directions are then also told by fewer mechanisms
@@ -252,11 +282,18 @@ class FederatedBayesianNetwork(
     ['lung', 'tub']
     """
 
-    protocols = (network_of_rows, release_tables, score_rows, keep_predictions)
+    protocols = (
+        network_of_rows,
+        network_of_columns,
+        release_tables,
+        score_rows,
+        keep_predictions,
+    )
     _parameter_constraints = {
         "method": [StrOptions(set(SEARCHES))],
         "criterion": [StrOptions(set(CRITERIA))],
         "max_parents": [Interval(Integral, 0, None, closed="left")],
+        "parties": PARTIES_CONSTRAINT,
         "site_effects": [StrOptions({"mechanisms"}), None],
         "structure": [HasMethods("items"), None],
         "search_params": [dict, None],
@@ -282,6 +319,7 @@ class FederatedBayesianNetwork(
         *,
         criterion: str = "bic",
         max_parents: int = 3,
+        parties: Mapping | None = None,
         site_effects: str | None = None,
         structure: Mapping[str, Sequence[str]] | None = None,
         search_params: dict | None = None,
@@ -299,6 +337,7 @@ class FederatedBayesianNetwork(
         self.method = method
         self.criterion = criterion
         self.max_parents = max_parents
+        self.parties = parties
         self.site_effects = site_effects
         self.structure = structure
         self.search_params = search_params
@@ -338,10 +377,14 @@ class FederatedBayesianNetwork(
         if self.method == "k2" and known is None and self.max_parents > 0:
             warn_of_column_order(settings.ordering, names)
         terms = self._terms(settings, names, continuous, known)
+        by_columns = isinstance(partition, VerticalPartition | RemoteColumns)
+        if by_columns and self.epsilon is not None:
+            raise ValueError("epsilon is not available for columns of several parties")
         if self.epsilon is None:
             states = declared_states(states, partition, names, continuous)
             terms = replace(terms, states=states)
-            found = self._learn_exactly(partition, terms, progress)
+            learn = self._learn_columns if by_columns else self._learn_exactly
+            found = learn(partition, terms, progress)
         else:
             found = self._learn_privately(partition, terms, known)
         if "problem" in found:
@@ -394,6 +437,25 @@ class FederatedBayesianNetwork(
                 f"{terms.n_bootstrap} bootstrap samples are drawn from these tables: "
                 "rows are counted for the tables alone"
             )
+        return found
+
+    def _learn_columns(self, partition, terms, progress):
+        """Let parties search on tables and sums that they make on shares."""
+        terms = ColumnNetworkTerms(**vars(terms), **column_terms(partition))
+        check_values(partition, terms.names, terms.states, terms.continuous)
+        warn_of_one_holder(partition)
+        charge(self, "contingency tables")
+        with partition.federate(network_of_columns, terms) as federation:
+            found = federation.run(turn=progress.step)
+        self.ledger_, terms = federation.ledger, federation.terms
+        same_number_of_records(found["numbers"])
+        note_alignment(self.ledger_, terms)
+        describe_shares(
+            self.ledger_, resolve_count_backend("ot"), found["n_hash_calls"]
+        )
+        if "problem" not in found:
+            warn_of_numbers(terms.names, terms.states, found["states"])
+            note_columns(self.ledger_, terms, found)
         return found
 
     def _learn_privately(self, partition, terms, known):

@@ -14,9 +14,11 @@ from skprivbn.structure._search import LocalScores
 from skprivbn.structure._tables import Asked, joint_codes
 from skprivbn.structure.k2._scores import FRACTION_BITS
 
-#: scores of regressions are rounded to so many fractional bits: of directions that
-#: score alike, rounding errors of sums must not choose one
-_SCORE_BITS = 10
+#: gains, and scores that are told, are rounded to whole multiples of 2**-10: of
+#: directions that score alike, rounding errors of sums must not choose one
+_GRAIN = float(1 << (FRACTION_BITS - 10))
+#: of parents given which no moments are told
+_REFUSED = -(1 << 60)
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def as_matrices(moments, size):
 
 
 class AskedMoments(Asked):
-    """Moments of all rows, given discrete variables.
+    """Moments of all rows, given discrete variables; NaN where they are not told.
 
     Parameters
     ----------
@@ -185,6 +187,11 @@ def fill_empty(moments):
     """Let configurations without rows be like all rows together."""
     whole = moments.sum(axis=tuple(range(moments.ndim - 2)), keepdims=True)
     return np.where(moments[..., :1, :1] == 0, whole, moments)
+
+
+def without_last_digits(scores):
+    """Return scores, or differences, without what depends on how rows are spread."""
+    return np.rint(scores / _GRAIN) * _GRAIN
 
 
 class MixedScores(LocalScores):
@@ -251,14 +258,15 @@ class MixedScores(LocalScores):
 
     def _regression_score(self, child, moments, others):
         """Score a continuous node on given moments."""
+        if np.isnan(moments).any():
+            return _REFUSED
         j = self.place[child]
         _, _, fit = regressions(moments, j, others, self.alpha, self._overall(j))
         n_lines = prod(moments.shape[:-2])
         penalty = 0.5 * np.log(self.n_samples) * n_lines * (len(others) + 2)
         n_rows = moments[..., 0, 0].sum()
         value = fit - penalty - n_rows * np.log(self.scale.unit[j])
-        rounded = np.rint(value * (1 << _SCORE_BITS))
-        return int(rounded) << (FRACTION_BITS - _SCORE_BITS)
+        return int(np.rint(value * (1 << FRACTION_BITS)))
 
     def _overall(self, j):
         """Return the variance of a continuous column over all rows."""
@@ -289,6 +297,10 @@ class MixedScores(LocalScores):
                 found.append(now + self._gain(child, [*given, v], others, v))
         return np.array(found)
 
+    def gain(self, change, now, n_edges):
+        """Return what a change of scores is worth, rounded."""
+        return without_last_digits(change)
+
     def removed(self, child, parents):
         """Return the scores without each of the parents."""
         if child not in self.place:
@@ -306,9 +318,15 @@ class MixedScores(LocalScores):
     def _gain(self, child, given, others, v):
         """Return what one discrete parent gains."""
         moments = self.moments(given)
+        if np.isnan(moments).any():
+            return _REFUSED
         smaller = moments.sum(axis=sorted(given).index(v))
         with_it = self._regression_score(child, moments, others)
         return with_it - self._regression_score(child, smaller, others)
+
+    def is_known(self, child, parents):
+        """Tell whether the moments of a continuous node's family are told."""
+        return not np.isnan(self.moments(self._split(parents)[0])).any()
 
     def parameters(self, child, parents):
         """Return intercepts, weights and variances of a continuous node.

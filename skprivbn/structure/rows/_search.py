@@ -22,7 +22,12 @@ from skprivbn.structure._search import (
 from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
-from skprivbn.structure.rows._mixed import AskedMoments, MixedScores, Scale
+from skprivbn.structure.rows._mixed import (
+    AskedMoments,
+    MixedScores,
+    Scale,
+    without_last_digits,
+)
 from skprivbn.structure.rows._site_effects import TableMechanisms
 from skprivbn.utils._memoise import memoise_steps
 
@@ -110,16 +115,31 @@ def learning(terms, n_states, sums, max_cells, n_sites):
     found : dict
         Plain data. With `problem` alone if the tables would be too large.
     """
-    tables = AskedTables(
+    scale, n_rows = Scale.from_sums(sums, len(terms.continuous)), int(round(sums[0]))
+    tables = tables_for(terms, n_states, max_cells)
+    return (yield from learning_from(terms, tables, n_rows, scale, n_sites))
+
+
+def tables_for(terms, n_states, max_cells):
+    """Return the tables that a search asks for.
+
+    Parameters
+    ----------
+    terms, n_states, max_cells :
+        As of :func:`learning`.
+
+    Returns
+    -------
+    tables : AskedTables
+    """
+    return AskedTables(
         n_states,
         consistent=terms.min_cell_count <= 1 and terms.missing == "error",
         max_cells=max_cells,
     )
-    n_rows = int(round(sums[0]))
-    return (yield from learning_from(terms, tables, n_rows, sums, n_sites))
 
 
-def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
+def learning_from(terms, tables, n_samples, scale=None, n_sites=1):
     """Find a graph and the parameters of its families, from tables of all rows.
 
     Parameters
@@ -127,8 +147,8 @@ def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
     terms : RowNetworkTerms
     tables : AskedTables
     n_samples : float
-    sums : ndarray, default=None
-        As of :func:`learning`, where there are continuous columns.
+    scale : Scale, default=None
+        Of continuous columns, where there are some.
     n_sites : int, default=1
         Whose mechanisms may differ.
 
@@ -149,7 +169,6 @@ def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
         scores = TableMechanisms(tables, n_samples, n_sites)
     if continuous:
         moments = AskedMoments(n_states, len(continuous))
-        scale = Scale.from_sums(sums, len(continuous))
         options = continuous, scale, terms.alpha, tables.max_cells
         scores = MixedScores(scores, moments, *options)
     if terms.known is None and terms.method == "k2":
@@ -165,14 +184,23 @@ def learning_from(terms, tables, n_samples, sums=None, n_sites=1):
     families = [(v, parents[v], []) for v in parents]
     by_scores = continuous if terms.site_effects is None else parents
     yield from scores.asking([f for f in families if f[0] in by_scores])
+    lacking = [v for v in continuous if not scores.is_known(v, parents[v])]
+    if lacking:
+        names = [terms.names[v] for v in lacking]
+        return {
+            "problem": f"columns {names} must have discrete parents of which some "
+            "configuration has too few records"
+        }
     yield from tables.asking((*parents[v], v) for v in discrete)
-    total = sum(scores.score(v, above) for v, above, _ in families)
+    found_scores = {v: scores.score(v, above) for v, above, _ in families}
+    for v in continuous:
+        found_scores[v] = without_last_digits(found_scores[v])
     if terms.site_effects is not None:
         graph = graph_of([parents[v] for v in sorted(parents)])
         found["differs"], found["p_values"] = scores.changes(graph)
     return found | {
         "parents": [parents[v] for v in range(len(n_states))],
-        "log_score": total / (1 << FRACTION_BITS),
+        "log_score": sum(found_scores.values()) / (1 << FRACTION_BITS),
         "cpts": [
             smoothed(tables.ordered([*parents[v], v]), terms.alpha) for v in discrete
         ],

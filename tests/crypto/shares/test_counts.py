@@ -98,6 +98,35 @@ def test_more_holders(n_parties):
     np.testing.assert_array_equal(sum(shares), plain(codes, n_columns))
 
 
+@pytest.mark.parametrize("n_parties", [2, 3])
+def test_sums_of_shared_numbers_by_configuration(monkeypatch, n_parties):
+    """Any party may have shares of a number, configurations, both, or neither."""
+    rng = np.random.default_rng(n_parties)
+    n, names, n_columns = 70, NAMES[:n_parties], [3, 2, 4][:n_parties]
+    held = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 1, 0], [0] * 5], dtype=bool)[:n_parties]
+    shares = rng.integers(0, 2**64, (n_parties, n, 5), np.uint64) * held[:, None]
+    codes = [rng.integers(c, size=n) for c in n_columns]
+    masks = {name: mask for name, mask in zip(names, held) if mask.any()}
+    asked = [[], [0], [1], [0, 1], [1, 0], [*range(n_parties)][::-1]]
+
+    def side(talk, links, i):
+        numbers = counts.SharedNumbers(masks, shares[i][:, held[i]])
+        lists = [
+            ([(names[j], n_columns[j]) for j in who], codes[i] if i in who else None)
+            for who in asked
+        ]
+        return (yield from counts.joint_sums(talk, links, numbers, lists))
+
+    monkeypatch.setattr(counts, "_CHUNK_BYTES", 1 << 14)
+    found, whole = run_sides(side, n_parties), shares.sum(axis=0, dtype=np.uint64)
+    for place, who in enumerate(asked):
+        expected = np.zeros((5, *(n_columns[j] for j in who)), dtype=np.uint64)
+        for record, row in enumerate(whole):
+            expected[(slice(None), *(codes[j][record] for j in who))] += row
+        total = sum(of[place] for of in found)
+        np.testing.assert_array_equal(total, expected.reshape(5, -1))
+
+
 def test_many_chunks(monkeypatch):
     monkeypatch.setattr(trees, "_MESSAGE_BYTES", 1000)
     monkeypatch.setattr(trees, "_WORK_BYTES", 500)

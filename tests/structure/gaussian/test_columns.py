@@ -80,11 +80,11 @@ def test_shares_alone_look_random(monkeypatch):
 
 def test_summaries_that_a_peer_cannot_have_are_refused(monkeypatch):
     X, _ = make_linear_sem(40, 2, random_state=0)
-    summary = _columns._Standardised.summary
+    summary = _columns.Standardised.summary
     for word, wrong in [("n_rows", 40.0), ("mean", np.zeros(2)), ("scale", None)]:
         with monkeypatch.context() as patched:
             patched.setattr(
-                _columns._Standardised,
+                _columns.Standardised,
                 "summary",
                 lambda self, word=word, wrong=wrong: summary(self) | {word: wrong},
             )
@@ -190,7 +190,7 @@ def test_attack_products_that_no_column_has_end_the_fit(monkeypatch):
 def test_without_a_look_at_them_products_of_three_records_pass(monkeypatch):
     X, _ = make_linear_sem(400, 2, random_state=0)
     integers = count_records_in_digits(monkeypatch)
-    monkeypatch.setattr(_columns, "_can_be_correlations", lambda correlation: True)
+    monkeypatch.setattr(_columns, "can_be_correlations", lambda correlation: True)
     found = federate(X, {"a": [0], "b": [1]})
     scale = X.std(axis=0).prod() / 400 / 4.0**_columns.FRACTION_BITS
     number, read = round(found["covariance"][0, 1] / scale), []

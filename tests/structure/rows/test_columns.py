@@ -1,0 +1,363 @@
+"""Networks of both kinds of columns at several holders: pooled, limits, attacks."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
+from skprivbn.partition import VerticalPartition
+from skprivbn.programs._shared_tables import ColumnTables
+from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure.gaussian._columns import FRACTION_BITS
+from skprivbn.structure.rows import _columns
+from skprivbn.structure.rows._columns import OwnColumns, network_of_columns
+from tests.bayesian_network.test_conditional_gaussian import NETWORK
+from tests.federation.flare.hospitals import make_rows, site_files, write_tables
+from tests.federation.site.loopback import connect, make_sites
+
+STATES = dict.fromkeys("xyz", "continuous")
+HOLDERS = [
+    {"hospital": ["a", "x", "z"], "lab": ["b", "c", "y"]},
+    {"hospital": ["a", "x"], "lab": ["y", "b"], "insurer": ["c", "z"]},
+    {"hospital": ["a", "b", "c"], "lab": ["x", "y", "z"]},
+]
+
+
+def sample(seed, n=1500):
+    X = pd.DataFrame(NETWORK.sample(n, random_state=seed), columns=NETWORK.nodes)
+    return X.astype(dict.fromkeys("xyz", float))
+
+
+def pooled(X, **options):
+    with pytest.warns(PrivacyLeakWarning):
+        return FederatedBayesianNetwork(states=STATES, **options).fit(X)
+
+
+def bic(X, parents):
+    """BIC of a network by counting, and by least squares in every configuration."""
+    total, n = 0.0, len(X)
+    for node, above in parents.items():
+        discrete = [v for v in above if v not in STATES]
+        others = [v for v in above if v in STATES]
+        n_lines = np.prod([len(NETWORK.states[v]) for v in discrete])
+        for _, rows in X.groupby(discrete) if discrete else [((), X)]:
+            if node in STATES:
+                design = np.column_stack([np.ones(len(rows)), rows[others]])
+                target = rows[node].to_numpy()
+                weights = np.linalg.lstsq(design, target, rcond=None)[0]
+                variance = np.mean((target - design @ weights) ** 2)
+                total -= 0.5 * len(rows) * (np.log(2 * np.pi * variance) + 1)
+            else:
+                counts = rows[node].value_counts()
+                counts = counts[counts > 0]
+                total += (counts * np.log(counts / len(rows))).sum()
+        free = len(others) + 2 if node in STATES else len(NETWORK.states[node]) - 1
+        total -= 0.5 * np.log(n) * n_lines * free
+    return total
+
+
+@pytest.mark.parametrize("parties", HOLDERS, ids=["two", "three", "apart"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_network_is_that_of_the_joined_table(parties, seed):
+    X = sample(seed)
+    options = {"method": ["hill_climbing", "k2"][seed % 2]}
+    if seed % 2:
+        options["search_params"] = {"ordering": [*"abcxyz"]}
+    joined = pooled(X, **options)
+    learner = FederatedBayesianNetwork(parties=parties, states=STATES, **options)
+    learner.fit(X)
+    assert learner.parents_ == joined.parents_
+    assert learner.tables_ == joined.tables_
+    assert learner.n_samples_ == len(X)
+    assert learner.log_score_ == pytest.approx(joined.log_score_, abs=0.02)
+    for node in STATES:
+        for name in ("intercepts", "weights", "variances"):
+            found, expected = (
+                getattr(model.network_, name)[node] for model in (learner, joined)
+            )
+            np.testing.assert_allclose(found, expected, atol=2e-3, rtol=2e-3)
+    for node, table in joined.network_.cpts.items():
+        np.testing.assert_array_equal(learner.network_.cpts[node], table)
+
+
+@pytest.mark.parametrize("parties", HOLDERS, ids=["two", "three", "apart"])
+def test_the_score_is_bic_written_out(parties):
+    X = sample(7)
+    learner = FederatedBayesianNetwork(
+        parties=parties, states=STATES, count_params={"alpha": 0.0}
+    ).fit(X)
+    assert any(set(above) - set(STATES) for above in learner.parents_.values())
+    assert learner.log_score_ == pytest.approx(bic(X, learner.parents_), abs=0.05)
+
+
+def test_records_are_aligned_by_keys():
+    X, rng = sample(1, 700), np.random.default_rng(0)
+    held = {
+        "hospital": rng.permutation(600),
+        "lab": rng.permutation(np.arange(50, 700)),
+    }
+    partition = VerticalPartition(
+        {name: X.loc[rows, HOLDERS[0][name]] for name, rows in held.items()},
+        keys=held,
+        reveal_membership=True,
+        order=list(X),
+    )
+    found = FederatedBayesianNetwork(states=STATES).fit(partition)
+    joined = pooled(X[50:600])
+    assert found.parents_ == joined.parents_
+    assert found.n_samples_ == 550
+
+
+def test_columns_of_sites(tmp_path):
+    *rows, people = make_rows()
+    write_tables(tmp_path, *rows, people)
+    federation = connect(make_sites(tmp_path, site_files()), "icu")
+    columns = federation.columns(list(people), key="person", reveal_membership=True)
+    options = {"states": {"cough": "continuous"}, "search_params": {}}
+    remote = FederatedBayesianNetwork(**options).fit(columns)
+    held = {"north": ["smoker", "asthma"], "south": ["cough"]}
+    local = FederatedBayesianNetwork(parties=held, **options).fit(pd.DataFrame(people))
+    assert remote.parents_ == local.parents_
+    assert remote.parents_["cough"] == ["smoker"]
+
+
+# Limits: of a configuration that two holders make up, nobody knows how many it has.
+
+
+def rare(n_rare, outlier=0.0):
+    """Columns of two holders of which few records have a = b = 1."""
+    rng = np.random.default_rng(3)
+    a = np.repeat([0, 0, 1, 1], [100, 100, 100, n_rare])
+    b = np.repeat([0, 1, 0, 1], [100, 100, 100, n_rare])
+    x = rng.normal(size=len(a)) + a
+    x[-1] += outlier
+    x[0] += outlier * 0.99
+    return pd.DataFrame({"a": a, "b": b, "x": x})
+
+
+RARE = {"hospital": ["a"], "lab": ["b", "x"]}
+
+
+def read_by_parties(monkeypatch, X, limit, **options):
+    """Fit; return the sums that parties opened, by what they are given."""
+    read, check_sums = {}, OwnColumns._check_sums
+
+    def watched(self, given, total):
+        read[tuple(given)] = total.view(np.int64)
+        return check_sums(self, given, total)
+
+    monkeypatch.setattr(OwnColumns, "_check_sums", watched)
+    learner = FederatedBayesianNetwork(
+        parties=RARE,
+        states={"x": "continuous", "a": 2, "b": 2},
+        count_params={"min_cell_count": limit},
+        search_params={"required_edges": [("a", "x")]},
+        **options,
+    )
+    return read, learner.fit(X)
+
+
+def value_of_last(moments, X):
+    """Read the sum of x off the moments of a configuration, in its own units."""
+    n_rows, total, _ = moments
+    return X["x"].mean() * n_rows + total * X["x"].std(ddof=0) * 2.0**-FRACTION_BITS
+
+
+def without_judging(monkeypatch):
+    def none_is_few(self, sums):
+        yield from ()
+        return np.zeros(len(sums), dtype=bool)
+
+    monkeypatch.setattr(OwnColumns, "_judge", none_is_few)
+
+
+def test_attack_a_record_alone_in_a_configuration_of_two_holders(monkeypatch):
+    opened, open_numbers = [], _columns.open_numbers
+
+    def watched(talk, roster, shares):
+        found = yield from open_numbers(talk, roster, shares)
+        opened.append(found)
+        return found
+
+    monkeypatch.setattr(_columns, "open_numbers", watched)
+    with pytest.warns(UserWarning, match="too few records.*a x b"):
+        read, learner = read_by_parties(monkeypatch, rare(1), limit=5)
+    assert set(read) == {(), (0,)}
+    assert "a x b" in " ".join(str(note) for note in learner.ledger_.notes)
+    assert learner.parents_["x"] == ["a"]
+    # both parties read these sums, marks, and tables in steps; nothing else
+    marks = [n for n in opened if (n < 2).all()]
+    steps = [n for n in opened if (n > 1).any() and not (n % 5).any()]
+    assert marks
+    assert steps
+    n_others = sum(n.size for n in (*marks, *steps))
+    n_read = sum(total.size for total in read.values())
+    assert sum(n.size for n in opened) == 2 * n_read + n_others
+
+
+def test_without_limits_on_shares_the_hospital_reads_the_record(monkeypatch):
+    X = rare(1)
+    without_judging(monkeypatch)
+    read, _ = read_by_parties(monkeypatch, X, limit=5)
+    moments = read[0, 1][1, 1]
+    assert moments[0] == 1
+    assert value_of_last(moments, X) == pytest.approx(X["x"].iloc[-1], abs=1e-3)
+
+
+def test_attack_a_record_that_is_nearly_all_of_a_sum(monkeypatch):
+    with pytest.warns(UserWarning, match="one record is most.*a x b"):
+        read, _ = read_by_parties(monkeypatch, rare(8, outlier=14.0), limit=5)
+    assert (0, 1) not in read
+    # as many without an outlier
+    read, _ = read_by_parties(monkeypatch, rare(40), limit=5)
+    assert (0, 1) in read
+
+
+def test_without_looking_at_sizes_the_sum_tells_the_record(monkeypatch):
+    X = rare(8, outlier=14.0)
+    monkeypatch.setattr(
+        _columns, "_sizes", lambda z, units: np.full(z.shape, units, np.uint64)
+    )
+    read, _ = read_by_parties(monkeypatch, X, limit=5)
+    moments = read[0, 1][1, 1]
+    assert moments[0] == 8
+    # the sum of the seven others is known up to its error
+    guess = value_of_last(moments, X) - 7 * 1.0
+    assert guess == pytest.approx(X["x"].iloc[-1], abs=3 * 7**0.5)
+    assert guess > 4 * X["x"].std()
+
+
+@pytest.mark.parametrize("n_rare, is_few", [(0, False), (4, True), (40, False)])
+def test_only_few_records_are_refused(monkeypatch, recwarn, n_rare, is_few):
+    read, learner = read_by_parties(monkeypatch, rare(n_rare), limit=5)
+    assert any("too few records" in str(w.message) for w in recwarn) == is_few
+    assert ((0, 1) in read) == (not is_few)
+    assert learner.network_.continuous == ("x",)
+
+
+def test_known_parents_of_few_records_end_the_fit(recwarn):
+    learner = FederatedBayesianNetwork(
+        parties=RARE,
+        structure={"x": ["a", "b"]},
+        states={"x": "continuous"},
+        count_params={"min_cell_count": 5},
+    )
+    with pytest.raises(ValueError, match=r"\['x'\] must have.*too few records"):
+        learner.fit(rare(3))
+    with pytest.raises(PartyError) as caught:
+        learner.fit(rare(0).iloc[::70])
+    assert caught.value.code == "too-few-rows"
+
+
+def test_numbers_of_few_values_are_refused_where_small_counts_are():
+    X = rare(30).assign(x=lambda X: X["a"])
+    learner = FederatedBayesianNetwork(parties=RARE, states={"x": "continuous"})
+    assert learner.fit(X).parents_["x"] == ["a"]
+    learner.set_params(count_params={"min_cell_count": 5})
+    with pytest.raises(PartyError) as caught:
+        learner.fit(X)
+    assert (caught.value.party, caught.value.code) == ("lab", "too-detailed")
+
+
+# A party that deviates.
+
+
+KNOWN = FederatedBayesianNetwork(
+    parties=RARE, structure={"x": ["a"]}, states={"x": "continuous"}
+)
+
+
+def weigh_a_record(monkeypatch):
+    """Have the lab count a record many times, but among all records together."""
+    honest = _columns.joint_sums
+
+    def lie(talk, links, numbers, asked):
+        found = yield from honest(talk, links, numbers, asked)
+        if talk.name == "lab":
+            numbers.shares[0] *= np.uint64(10**5)
+        again = yield from honest(talk, links, numbers, asked)
+        return [found[0], *again[1:]]
+
+    monkeypatch.setattr(_columns, "joint_sums", lie)
+
+
+def test_attack_sums_by_configuration_that_do_not_add_up(monkeypatch):
+    weigh_a_record(monkeypatch)
+    with pytest.raises(PartyError) as caught:
+        clone(KNOWN).fit(rare(30))
+    assert caught.value.code == "inconsistent"
+
+
+def test_without_adding_them_up_a_record_weighs_what_the_lab_likes(monkeypatch):
+    expected = clone(KNOWN).fit(rare(30)).network_.variances["x"]
+    weigh_a_record(monkeypatch)
+    monkeypatch.setattr(OwnColumns, "_check_sums", lambda self, given, total: None)
+    wrong = clone(KNOWN).fit(rare(30)).network_.variances["x"]
+    assert np.abs(wrong / expected - 1).max() > 0.5
+
+
+def shift_a_count(monkeypatch):
+    """Have the lab move ten records to the first cell of every table."""
+    honest = ColumnTables.share
+
+    def lie(self, tables):
+        shares = yield from honest(self, tables)
+        if self._talk.name == "lab":
+            for share in shares:
+                share.flat[0] += share.dtype.type(10)
+                share.flat[-1] -= share.dtype.type(10)
+        return shares
+
+    monkeypatch.setattr(ColumnTables, "share", lie)
+
+
+def test_attack_tables_that_are_not_of_these_records(monkeypatch):
+    shift_a_count(monkeypatch)
+    with pytest.raises(PartyError) as caught:
+        clone(KNOWN).fit(rare(30))
+    assert caught.value.code == "inconsistent"
+
+
+def test_without_comparing_counts_tables_are_what_the_lab_likes(monkeypatch):
+    shift_a_count(monkeypatch)
+    monkeypatch.setattr(OwnColumns, "_check_counts", lambda *args: None)
+    cpt = clone(KNOWN).fit(rare(30)).network_.cpts["a"]
+    np.testing.assert_allclose(cpt, np.array([211, 121]) / 332)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"missing": "skip"}, "missing='skip' is not available for columns"),
+        ({"search_params": {"n_bootstrap": 5}}, "n_bootstrap=5 is not available"),
+        ({"epsilon": 1.0, "states": [2] * 6}, "epsilon is not available for columns"),
+        ({"states": STATES | {"a": "continuous"}}, "'a' is said to be continuous"),
+        ({"method": "ges"}, "method='ges' takes graphs for equal"),
+    ],
+)
+def test_options_that_columns_do_not_have(options, message):
+    learner = FederatedBayesianNetwork(parties=HOLDERS[0])
+    learner.set_params(**{"states": STATES} | options)
+    with pytest.raises(ValueError, match=message):
+        learner.fit(sample(0, 50))
+
+
+def test_bad_input():
+    X = sample(0, 50)
+    learner = FederatedBayesianNetwork(parties=HOLDERS[0], states=STATES)
+    with pytest.raises(PartitionError, match="give one"):
+        learner.fit(X, party=np.arange(50) % 2)
+    with pytest.raises(ValueError, match="NaN"):
+        learner.fit(X.assign(x=np.nan))
+    with pytest.warns(PrivacyLeakWarning, match="one party's.*own in parties="):
+        learner.set_params(parties={"all": list(X)}).fit(X)
+
+
+def test_what_the_ledger_says():
+    learner = FederatedBayesianNetwork(parties=HOLDERS[1], states=STATES)
+    ledger = learner.fit(sample(0, 300)).ledger_
+    known = {fact.what: fact.who for fact in ledger.facts()}
+    assert known["tables and sums that the search opened"] == "all parties"
+    assert "configurations for which continuous columns" in str(ledger.notes)
+    assert all(len(what.split()) <= 10 for _, what in network_of_columns.rounds())
