@@ -69,8 +69,8 @@ def private_k2():
         *map(wrong_links, (private.network_, pooled.network_, clinic_alone(X))),
         scores,
         DAGDisplay.from_estimator(private, truth=ASIA).figure_,
-        "Columns of the clinic and of the lab, and what depends on what. Nobody joined "
-        "the tables. K2 on joined columns misses the same weak link.",
+        "The network of the columns of clinic and lab, learnt without joining tables. "
+        "K2 on the joined table misses the same weak link.",
     )
 
 
@@ -135,7 +135,7 @@ def mixture():
         {},
         display.figure_,
         "Recordings by clinic, and the mixture of all of them: ellipses of one and two "
-        "standard deviations. Scaling and projection were learnt by secure sums, too.",
+        "standard deviations. Scaling and projection are learnt by secure sums, too.",
     )
 
 
@@ -177,7 +177,7 @@ def mixed_model():
         scores,
         figure,
         "Effects of 30 wards: every dot of the federated fit is in its pooled ring. "
-        "Both shrink towards zero, as random effects do.",
+        "Both are shrunk towards zero, as usual for random effects.",
     )
 
 
@@ -214,7 +214,7 @@ def private_field():
         f"{alone.score(X_test):.2f} (epsilon 1)",
         scores,
         display.figure_,
-        "What privacy costs: a smaller epsilon hides a person better, and needs more "
+        "Accuracy by epsilon: a smaller epsilon protects a person better, with more "
         "noise.",
     )
 
@@ -249,8 +249,8 @@ def collective():
         *map(wrong_links, (model.network_, pooled.network_, clinic_alone(X))),
         scores,
         DAGDisplay.from_estimator(model, truth=ASIA).figure_,
-        "Each site knows the links between its own columns; the centre adds those "
-        "across.",
+        "Each site learns the links between its own columns; the centre adds those "
+        "between sites.",
     )
 
 

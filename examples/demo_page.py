@@ -212,21 +212,21 @@ def page_of(results):
 <body><main>
 <header>
 <h1>Learnt together, not pooled</h1>
-<p>Models that several parties learnt from data they did not show each
-other, next to the same model of pooled data, and to what one party finds alone.
+<p>Models of several parties that do not pool their data, compared with the same
+model of pooled data and with the model of one party alone.
 Made by <code>make demo</code> in {seconds:.0f} seconds. All parties ran
 in one process: a simulation, with the messages of a real run.</p>
 </header>
 {overview(results)}
 {"".join(sections)}
-<footer><h2>And now</h2>
+<footer><h2>Next</h2>
 <ul>
-<li>README.md shows how each estimator is called; <code>make doc</code> builds the
+<li>README.md shows how to use each estimator; <code>make doc</code> builds the
 guide.</li>
 <li><code>make demo-federation</code> runs one of these fits between processes that hold
 their own data, with certificates and audit logs.</li>
-<li>Protocols protect against parties that follow them and are curious. Read the threat
-model (doc/threat_model.rst) before you use data of people.</li>
+<li>The protocols are secure against semi-honest parties. Read the threat model
+(doc/threat_model.rst) before you use data about people.</li>
 </ul></footer>
 </main></body>
 </html>

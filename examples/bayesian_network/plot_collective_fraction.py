@@ -1,22 +1,22 @@
 """
 ======================================================
-The figures of the collective study: links, divergence
+Collective learning: links and divergence by rows sent
 ======================================================
 
 How many rows must a clinic and a registry send, so that a centre finds the links
-between them? Chen, Sivakumar and Kargupta asked this of the Asia network, with the
-columns split as here. They counted wrong edges and measured the divergence from the
-pooled fit, against the fraction of rows sent.
+between them? Chen, Sivakumar and Kargupta studied this on the Asia network, with the
+same columns per site. They counted wrong edges and measured the divergence from the
+pooled fit, by the fraction of rows sent.
 """
 
 # %%
-# Thirty studies, stored
-# ----------------------
-# ``benchmarks/study_collective_asia.py`` simulates 6,000 patients thirty times, and
-# lets :class:`~skprivbn.structure.CollectiveBayesianNetwork` learn the
-# structure by tests of independence from rows chosen in several ways. As in the paper,
-# no ordering of the columns is known, and edges within sites stay as the sites found
-# them (``search_params={"post_process": False}``).
+# Thirty stored studies
+# ---------------------
+# ``benchmarks/study_collective_asia.py`` simulates 6,000 patients thirty times;
+# :class:`~skprivbn.structure.CollectiveBayesianNetwork` learns the structure by tests
+# of independence from rows selected in several ways. As in the paper, no ordering of
+# the columns is known, and edges within sites stay as the sites found them
+# (``search_params={"post_process": False}``).
 
 import json
 from pathlib import Path
@@ -45,13 +45,13 @@ def series(selection, column):
 # Links
 # -----
 # The dotted line is the default, ``disclosure="private_counts"``: no row is sent, and
-# the network is the one that pooled counts give. The link that even it misses most
-# often is the one from ``asia`` to ``tub``: few travel there, and fewer fall ill.
-# Unlikely rows, chosen as the paper has it, find the links between sites from a
-# twentieth of the rows and make about one mistake more than the pooled table; random
-# rows make none. With a known ordering and post-processing, which drops local edges
-# that a variable elsewhere explains, unlikely rows do much worse: they were chosen
-# because something in them is unusual at both sites, and that looks like dependence.
+# the network is that of pooled counts. It most often misses the link from ``asia`` to
+# ``tub``, because few travel there, and fewer fall ill. Unlikely rows, selected as in
+# the paper, find the links between sites from a twentieth of the rows and make about
+# one mistake more than the pooled table; random rows make none. With a known ordering
+# and post-processing, which drops local edges explained by a variable elsewhere,
+# unlikely rows do much worse: they were selected because they are unusual at both
+# sites, which looks like dependence.
 
 fig, ax = plt.subplots(figsize=(8.4, 4.6), layout="constrained")
 styles = {
@@ -86,9 +86,9 @@ ax.spines[["top", "right"]].set_visible(False)
 ax.set(
     xlabel="fraction of rows sent",
     xlim=(0, 1.02),
-    ylabel="links too many or too few",
+    ylabel="wrong or missing links",
     ylim=(0, None),
-    title="Structure",
+    title="Links between sites",
 )
 fig.legend(loc="outside lower center", ncols=2, frameon=False)
 plt.show()
@@ -96,9 +96,9 @@ plt.show()
 # %%
 # Probabilities
 # -------------
-# The structure given, a node with a parent at the other site has its table from the
-# rows that were sent. Here are the two of them, ``either`` and ``dysp``: medians and
-# quartiles of the divergence from the pooled fit
+# With a given structure, the table of a node with a parent at the other site is
+# estimated from the rows sent. These are ``either`` and ``dysp``: medians and quartiles
+# of the divergence from the pooled fit
 # (:func:`~skprivbn.metrics.conditional_kl_divergence`).
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
@@ -122,7 +122,8 @@ for ax, node in zip(axes, ("either", "dysp")):
             alpha=0.15,
         )
     ax.spines[["top", "right"]].set_visible(False)
-    ax.set(xlabel="fraction of rows sent", xlim=(0, 1.02), yscale="log", title=node)
+    ax.set(xlabel="fraction of rows sent", xlim=(0, 1.02), yscale="log")
+    ax.set_title(f"Table of {node}")
 axes[0].set_ylabel("KL divergence from the pooled table")
 fig.legend(
     *axes[0].get_legend_handles_labels(),
@@ -134,4 +135,4 @@ plt.show()
 
 # %%
 # Random rows find the same links and estimate probabilities ten to a hundred times
-# better. Neither is needed where sites can count together.
+# better. No rows are needed if sites can count together.

@@ -1,17 +1,17 @@
 """
-===============================================
-Which rows should sites send, if they send any?
-===============================================
+===============================
+Selection bias of unlikely rows
+===============================
 
 A clinic and a registry hold different columns about the same 6,000 patients. The paper
-behind :class:`~skprivbn.structure.CollectiveBayesianNetwork` lets them send the
-centre the rows that neither finds likely, since these tell most about links between
-sites. That finds links. What it does to probabilities is another matter.
+behind :class:`~skprivbn.structure.CollectiveBayesianNetwork` sends the centre the rows
+that are unlikely at both sites, because they are most informative about links between
+sites. This finds links, but biases probabilities.
 """
 
 # %%
-# Patients, and who knows what about them
-# ---------------------------------------
+# Two sites
+# ---------
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -33,10 +33,10 @@ central = BayesianNetwork.from_data(
 )
 
 # %%
-# Without any row
-# ---------------
-# By default sites count together, on secret shares, and no row leaves them. The result
-# is that of the pooled table.
+# Without sending rows
+# --------------------
+# By default sites count together, on secret shares, and send no row. The result equals
+# that of the pooled table.
 
 private = CollectiveBayesianNetwork(
     sites, structure=asia.parents, states=asia.states
@@ -46,13 +46,13 @@ links = private.cross_edges_
 print(f"links between sites: {links}")
 
 # %%
-# What unlikely rows do to probabilities
-# --------------------------------------
-# Every table of the network, estimated once from the rows that are unlikely at both
-# sites, once from as many random rows. A collective network takes the tables of nodes
-# whose parents are all at their own site from all rows of that site, so that only
-# ``either`` and ``dysp``, at the ends of the links, would suffer. The others are the
-# paper's control: they show the bias of the selection by itself.
+# Bias of probabilities
+# ---------------------
+# Every table of the network is estimated from the rows that are unlikely at both sites,
+# and from as many random rows. A collective network estimates the tables of nodes with
+# parents at their own site from all rows of that site, so that only ``either`` and
+# ``dysp``, at the ends of the links, would be biased. The others are the paper's
+# control, and show the bias of the selection itself.
 
 unlikely = np.ones(len(X), dtype=bool)
 for site, network in private.local_networks_.items():
@@ -87,6 +87,7 @@ ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# Rows that were never candidates have inclusion probability zero, and no weight repairs
-# that. Random rows are the default. How both do against the number of rows sent is in
-# :ref:`sphx_glr_auto_examples_bayesian_network_plot_collective_fraction.py`.
+# Likely rows have inclusion probability zero, so weights cannot correct the bias.
+# Random rows are the default.
+# :ref:`sphx_glr_auto_examples_bayesian_network_plot_collective_fraction.py` shows both
+# by the number of rows sent.

@@ -1,13 +1,13 @@
 """
-===========================================
-Two web servers, and visitors that use both
-===========================================
+===========================
+Visitors of two web servers
+===========================
 
-Visitors of a news site look at pages of 17 categories. Suppose that two servers hold
-the pages of half of the categories each. Every server knows which of its own
-categories a visitor has seen; what they want is one network over all of them.
+Visitors of a news site look at pages of 17 categories. Suppose that each of two servers
+knows for half of the categories whether a visitor has seen them. They want one network
+of all categories.
 
-The log is MSNBC's. It stands in for that of the paper, which is not public.
+The log is MSNBC's, in place of that of the paper, which is not public.
 """
 
 # %%
@@ -32,8 +32,8 @@ states = dict.fromkeys(names, [0, 1])
 # %%
 # Structure from shared counts
 # ----------------------------
-# The servers find the structure together without showing each other a visit. The
-# ledger lists what is learnt on the way.
+# The servers find the structure together without disclosing a visit. The ledger lists
+# what is learnt on the way.
 
 learner = CollectiveBayesianNetwork(
     servers, ordering=names, max_parents=2, states=states
@@ -48,7 +48,7 @@ print(learner.ledger_.who_learns_what())
 # Probabilities from some visits
 # ------------------------------
 # The paper's experiment: given the structure, how close to the pooled fit are
-# probabilities from a part of the visits?
+# probabilities from a fraction of the visits?
 
 warnings.simplefilter("ignore", PrivacyLeakWarning)
 pooled = BayesianNetwork.from_data(X, structure, states=states)
@@ -81,6 +81,7 @@ for selection, (color, marker, label) in styles.items():
 ax.set(
     xlabel="fraction of visits sent",
     ylabel="KL divergence from the pooled fit",
+    title="Probabilities, with the given structure",
 )
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False)

@@ -1,11 +1,11 @@
 """
-=====================
-Look before you model
-=====================
+====================================
+Describe the data of several parties
+====================================
 
-Three statistical offices hold census records that none may hand out. Before anybody
-fits a model, ``describe`` tells what all records together are like: by sums that hide
-what each office adds, and, with ``epsilon``, so that no single person shows.
+Three statistical offices hold confidential census records. Before anybody fits a model,
+``describe`` summarises all records by secure sums and, with ``epsilon``, under
+differential privacy.
 """
 
 # %%
@@ -30,8 +30,8 @@ census = HorizontalPartition({"north": north, "south": south, "west": west})
 # %%
 # An exact description
 # --------------------
-# Numbers are those of the pooled records. A table with a count below
-# ``min_cell_count`` is not told at all, and least and largest values never are.
+# The numbers equal those of the pooled records. A table with a count below
+# ``min_cell_count`` is suppressed; minimum and maximum are never disclosed.
 
 deciles = np.linspace(0.1, 0.9, 9).round(1)
 pair = ("education", "marital_status")
@@ -40,10 +40,10 @@ print(exact["age"].mean, frame["age"].mean())
 print("told" if exact[pair].counts is not None else "not told", "with small counts")
 
 # %%
-# One with noise
-# --------------
-# With ``epsilon`` the offices add noise to histograms and tables before these are
-# summed up. Small counts need not be hidden then: they are noisy like all others.
+# A differentially private description
+# ------------------------------------
+# With ``epsilon`` the offices add noise to histograms and tables before the sum. Small
+# counts need no suppression then, because all counts are noisy.
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)
@@ -56,8 +56,8 @@ with warnings.catch_warnings():
 print(noisy.privacy_spent)
 
 # %%
-# On the left, nine quantiles of age and of hours worked. On the right, the noisy
-# table: people by education and marital status, in per cent of each education.
+# Left: nine quantiles of age and of hours worked. Right: the noisy table of marital
+# status by education, in per cent of each education.
 
 fig, (left, right) = plt.subplots(
     1, 2, figsize=(10, 4.2), width_ratios=[1, 1.5], layout="constrained"
@@ -88,5 +88,5 @@ fig.colorbar(image, ax=right, label="per cent of people of an education")
 plt.show()
 
 # %%
-# At sites it is the same call on a handle, ``federation.rows(...).describe(...)``. Site
-# files have to name ``"describe"`` among their estimators. See :ref:`data`.
+# At sites the call on a handle is the same, ``federation.rows(...).describe(...)``.
+# Site files must permit ``"describe"`` (:ref:`data`).

@@ -1,17 +1,17 @@
 """
-======================================
-Three ways to spread rows over parties
-======================================
+=====================================
+Three ways to split rows over parties
+=====================================
 
-How much a federated fit differs from one on pooled rows depends on how rows are
-spread. :func:`~skprivbn.datasets.split_horizontal` simulates the usual situations:
-parties that are alike, parties that see the classes in different proportions, and
-parties that serve different populations.
+The difference between a federated and a pooled fit depends on how rows are split.
+:func:`~skprivbn.datasets.split_horizontal` simulates common situations: homogeneous
+parties, parties with different proportions of the classes, and parties with different
+populations.
 """
 
 # %%
-# The same rows, three times
-# --------------------------
+# The same rows, split in three ways
+# ----------------------------------
 # Three blobs of 200 rows each, spread over four parties.
 
 import matplotlib.pyplot as plt
@@ -22,19 +22,19 @@ from skprivbn.datasets import split_horizontal
 
 X, y = make_blobs(600, centers=3, cluster_std=1.6, random_state=3)
 parties = {
-    "iid": split_horizontal(X, 4, random_state=0),
-    "dirichlet, alpha=0.5": split_horizontal(
+    "homogeneous (iid)": split_horizontal(X, 4, random_state=0),
+    "by class (dirichlet, alpha=0.5)": split_horizontal(
         X, 4, kind="dirichlet", y=y, alpha=0.5, random_state=11
     ),
-    "by_column": split_horizontal(X, 4, kind="by_column", column=0),
+    "by value (by_column)": split_horizontal(X, 4, kind="by_column", column=0),
 }
 
 # %%
-# Parties that are alike are the easy case. With few rows of a class, a party can
-# learn little about it alone; with a range of its own, it never sees what the other
-# parties see.
+# Homogeneous parties are the easy case. With few rows of a class, a party can learn
+# little about it alone; with a range of values of its own, it never sees those of other
+# parties.
 
-names = np.unique(parties["iid"])
+names = np.unique(parties["homogeneous (iid)"])
 colors = ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]
 fig, axes = plt.subplots(
     2, 3, figsize=(9, 5.5), height_ratios=[3, 1.3], layout="constrained"
@@ -64,4 +64,4 @@ fig.legend(
 plt.show()
 
 # %%
-# The labels are what estimators take as ``fit(X, party=party)``.
+# Estimators take these labels as ``fit(X, party=party)``.

@@ -3,14 +3,14 @@
 Learning from noisy tables
 ==========================
 
-Tables with private noise contain negative counts and contradict each other. Here the
-true field is known, so that one can see what each way of learning from such tables
-makes of the marginal probabilities.
+Tables with private noise have negative counts and contradict each other. Here the true
+field is known, so that we can compare the marginal probabilities of several estimators
+with it.
 """
 
 # %%
-# A random field and private tables of its rows
-# ---------------------------------------------
+# A random field and noisy tables of its rows
+# -------------------------------------------
 # Six variables with eight states each, joined in a chain of second order; 20,000 rows.
 # (Figure 3(a) of the paper has a random graph of ten variables with twenty states.)
 
@@ -36,8 +36,8 @@ released = DPCGMLearner(
 ).fit(X)
 
 # %%
-# The tables are released once. ``fit_marginals`` learns from them again and again, at
-# no further cost.
+# The tables are released once. ``fit_marginals`` learns from them repeatedly, at no
+# further cost.
 
 tables = {
     tuple(int(v[1:]) for v in clique): table
@@ -57,11 +57,10 @@ for learner in learners.values():
 # %%
 # True against estimated marginals
 # --------------------------------
-# On logarithmic axes, since the Kullback-Leibler divergence is about ratios; crosses
+# Axes are logarithmic, because the Kullback-Leibler divergence compares ratios; crosses
 # at the bottom are noisy counts that are zero or negative. A learnt field pools the
-# tables, but the naive one follows the noise down to probabilities that are nearly
-# zero, which makes its divergence from the truth large. "cgm" stops before that, "auto"
-# knows how much noise to expect.
+# tables, but the naive one fits the noise with probabilities close to zero, which makes
+# its divergence large. "cgm" stops before that; "auto" knows the variance of the noise.
 
 true = np.concatenate([table.ravel() for table in truth.marginals().values()])
 noisy = np.concatenate([released.noisy_marginals_[c].ravel() for c in truth.cliques])

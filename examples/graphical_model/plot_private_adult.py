@@ -1,20 +1,20 @@
 """
-============================================
-A private model of the census, and its price
-============================================
+=============================================
+The accuracy of a private model of the census
+=============================================
 
 The Adult census table has fifteen discrete columns.
-:class:`~skprivbn.graphical_model.DPCGMLearner` releases a few of its contingency tables
-with noise and learns a Markov random field from them. How much does privacy cost, and
-which way of learning from noisy tables loses least?
+:class:`~skprivbn.graphical_model.DPCGMLearner` releases some of its contingency tables
+with noise and learns a Markov random field from them. How much accuracy does privacy
+cost, and which estimator loses least?
 """
 
 # %%
-# A tree chosen privately
+# A privately chosen tree
 # -----------------------
-# The states of all columns are public: they come with the data set's description, not
-# from the rows. ``cliques="mst"`` spends a third of the budget on choosing which pairs
-# of columns to measure. An accountant adds up what is spent.
+# The states of all columns are public: they come with the description of the data set.
+# ``cliques="mst"`` spends a third of the budget on the choice of pairs of columns. An
+# accountant adds up the cost.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -39,8 +39,8 @@ print(f"records: about {learner.n_samples_:.0f}; spent: {learner.privacy_spent_}
 # %%
 # Synthetic rows
 # --------------
-# Drawing from the model costs no further privacy. One-way marginals of synthetic rows
-# follow those of the census.
+# Sampling costs no further privacy. One-way marginals of synthetic rows are close to
+# those of the census.
 
 synthetic = learner.sample(len(X), random_state=0)
 shown = ["age", "education", "marital_status", "income"]
@@ -61,13 +61,13 @@ for ax, name in zip(axes, shown):
 axes[-1].legend(frameon=False)
 
 # %%
-# The price of privacy
-# --------------------
-# Mean log-likelihood of holdout rows against epsilon, for the same tree and several
-# ways of learning, on the census and on MSNBC, which of 17 kinds of pages some 97,000
-# visitors of a news site saw. ``benchmarks/study_holdout_likelihood.py`` made these
-# numbers, which takes minutes; here they are only drawn. "auto", "cgm" and "naive"
-# learn from the same noisy tables.
+# Log-likelihood by epsilon
+# -------------------------
+# Mean log-likelihood of held-out rows by epsilon, for the same tree and several
+# estimators, on the census and on MSNBC (which of 17 kinds of pages some 97,000
+# visitors of a news site saw). The figure shows stored results of
+# ``benchmarks/study_holdout_likelihood.py``. "auto", "cgm" and "naive" learn from the
+# same noisy tables.
 #
 # On the census, whose tables are sparse, "auto" loses least when epsilon is small;
 # with a large epsilon it hardly matters how one learns from the tables. "naive", with

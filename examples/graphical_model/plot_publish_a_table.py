@@ -1,20 +1,20 @@
 """
-=========================
-Publish a table of people
-=========================
+===================================
+Publish a synthetic table of people
+===================================
 
-A statistics office wants to give everybody a table of people: not a few counts, but
-rows that can be analysed like the original. Here four offices hold the rows of a
-census, none may see another's, and no single person may show in what is published.
-:class:`~skprivbn.graphical_model.DPCGMLearner` chooses noisy tables, learns a
+A statistics office wants to publish a table of people whose rows can be analysed like
+the original. Four offices hold the rows of a census; none may see another's, and the
+published table must not reveal single people.
+:class:`~skprivbn.graphical_model.DPCGMLearner` releases noisy tables, learns a
 distribution from them and draws synthetic rows.
 """
 
 # %%
-# What is public
-# --------------
-# The labels of each column, and edges for ages and hours, are known without the rows.
-# Ages outside of the edges would go to the nearest bin.
+# Public information
+# ------------------
+# The labels of each column and the edges for ages and hours are public. Ages outside of
+# the edges go to the nearest bin.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,10 +37,10 @@ bins = {
 }
 
 # %%
-# One fit, and what it costs
-# --------------------------
+# The fit
+# -------
 # Every office counts its own rows and adds a share of the noise before anything leaves
-# it. The budget is epsilon 1 for all tables together.
+# it. All tables together cost epsilon 1.
 
 office = np.array(["north", "south", "east", "west"])[np.arange(len(rows)) % 4]
 learner = DPCGMLearner(
@@ -54,19 +54,19 @@ print(f"{len(learner.noisy_tables_)} tables, {learner.privacy_spent_}")
 print(f"largest table of the model: {learner.largest_clique_} cells")
 
 # %%
-# The file
-# --------
-# Columns have the names of the original, and the types of their states and edges.
+# The published file
+# ------------------
+# Columns have the original names, and the types of their states and edges.
 
 published = learner.sample(len(rows), random_state=0)
 print(published.head())
 print(published.dtypes)
 
 # %%
-# How far may it be off?
-# ----------------------
-# ``expected_error_`` comes from the noise and from noisy distances, so that it may be
-# published, too. What the errors really are is only known here, where we have the rows.
+# Expected errors
+# ---------------
+# ``expected_error_`` is computed from the noise and noisy distances, and may be
+# published, too. The true errors are known only here, where we have the rows.
 
 labels = learner.network_.states
 
@@ -92,7 +92,7 @@ actual = [
     for columns in display.tables_
 ]
 left.plot(actual, range(len(actual)), "o", color="#D55E00")
-left.set(title="Bars: expected; dots: real", xlabel="% of people in the wrong cell")
+left.set(title="Bars: expected; dots: true", xlabel="% of people in the wrong cell")
 for table, label, colour in ((rows, "census", "0.6"), (published, "file", "#0072B2")):
     rich = table[table["income"] == states["income"][-1]]
     right.hist(
@@ -106,8 +106,9 @@ for table, label, colour in ((rows, "census", "0.6"), (published, "file", "#0072
     )
 right.set(xlabel="age", title=f"Age of people with income {states['income'][-1]}")
 right.set_yticks([])
+right.set_ylabel("people, relative")
 right.legend(frameon=False)
 
 # %%
-# Say with the file what it is: synthetic, drawn from noisy tables, good for the tables
-# above within their errors, and made up where people are rare.
+# State with the file that it is synthetic and drawn from noisy tables, that the tables
+# above are accurate within their errors, and that rows of rare people are invented.

@@ -1,19 +1,19 @@
 """
-=====================================
-How far private random fields are off
-=====================================
+=================================
+Accuracy of private random fields
+=================================
 
 Figures 1 and 2 of Bernstein et al. (2017), with the methods of this package. Ten
 variables of ten states, Dirichlet potentials, third-order chains and connected
-Erdos-Renyi graphs; ``benchmarks/study_graphical_model_figures.py`` made the numbers,
-which takes minutes, and here they are only drawn. (Figure 3 is in
+Erdos-Renyi graphs. The figures show stored results of
+``benchmarks/study_graphical_model_figures.py``. (Figure 3 is in
 :ref:`sphx_glr_auto_examples_graphical_model_plot_noisy_marginals.py` and
 :ref:`sphx_glr_auto_examples_graphical_model_plot_wifi.py`.)
 """
 
 # %%
-# Why learning from noisy tables is hard
-# --------------------------------------
+# Errors of noisy tables
+# ----------------------
 # (a) The error of a noisy marginal has a part due to sampling, which falls as 1/N, and
 # one due to privacy, which falls as 1/N\ :sup:`2` but is larger until N is large. Dots
 # are measured, lines are what Proposition 4 of the paper predicts.
@@ -104,8 +104,8 @@ for ax in axes:
     ax.legend(frameon=False)
 
 # %%
-# Divergence against the number of records
-# ----------------------------------------
+# Divergence by the number of records
+# -----------------------------------
 # Third-order chains above, Erdos-Renyi graphs below; one random field and one release
 # each (the paper: five populations, five releases of each). "naive" has a penalty of
 # 1e-9, and "cgm" is better than that everywhere, as in the paper; "naive" with the best

@@ -1,18 +1,17 @@
 """
 ==========================================
-Where people go, without following anybody
+A private model of movements in a building
 ==========================================
 
 Phones connect to the access points of a building all day long, and one person leaves
-many records. How do people move through the building? A time-homogeneous Markov chain
-is learnt from one table of transitions, released with noise that hides everything one
-person did on one day.
+many records. We learn a time-homogeneous Markov chain of movements from one table of
+transitions, with noise that protects everything one person did on one day.
 """
 
 # %%
 # People and their days
 # ---------------------
-# Simulated: 20,000 people-days of 144 ten-minute slots, cut into 24 records of one
+# Simulated: 20,000 person-days of 144 ten-minute slots, cut into 24 records of one
 # hour. State 0, by far the most frequent, means that the phone is not connected.
 
 import matplotlib.pyplot as plt
@@ -111,8 +110,8 @@ axes[0].set(ylabel="access point now", yticks=range(1, n_points + 1, 3))
 fig.colorbar(image, ax=axes, label="probability", shrink=0.9)
 
 # %%
-# The price of privacy
-# --------------------
+# Log-likelihood by epsilon
+# -------------------------
 # As in figure 3(b) of the paper: log-likelihood of people who were held out, against
 # epsilon. Tables without the transitions from nothing to nothing are not those of any
 # chain, so that this is about hours in which people are never unconnected for two time
@@ -152,5 +151,5 @@ display = PrivacyUtilityDisplay(
     baselines={"non-private": exact_score},
     metric="log-likelihood of a holdout hour",
 ).plot()
-display.ax_.set_title("What epsilon costs each method")
+display.ax_.set_title("Log-likelihood by method and epsilon")
 plt.show()

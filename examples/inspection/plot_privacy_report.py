@@ -1,11 +1,11 @@
 """
-===================================
-A page for the person who must sign
-===================================
+================================================
+A privacy report for the data protection officer
+================================================
 
-A data-protection officer asks what left the hospitals, and who could read it. The
-answer is in the ledger of the fit: as a drawing of its messages, as bytes per round,
-and as two pages in plain words.
+A data protection officer asks what left the hospitals, and who could read it. The
+ledger of the fit answers: as a diagram of messages, as bytes per round, and as a report
+of two pages.
 """
 
 # %%
@@ -27,25 +27,25 @@ mixture = PPEMGaussianMixture(3, backend="ckks", random_state=0)
 mixture.fit(X, party=hospital)
 
 # %%
-# How the messages went
-# ---------------------
-# Green is what its reader cannot make sense of. What repeats is drawn once.
+# Diagram of the messages
+# -----------------------
+# Green messages are unreadable for their recipient. Repeated messages are drawn once.
 
 message_diagram(mixture)
 
 # %%
-# How many bytes
-# --------------
+# Bytes
+# -----
 
 display = LedgerDisplay.from_estimator(mixture)
-display.ax_.set_title("Bytes that each side sends")
+display.ax_.set_title("Bytes sent by each participant")
 plt.show()
 
 # %%
-# In words, on two pages
-# -----------------------
-# ``privacy_report(mixture, "report.html")`` writes a file that loads nothing from
-# anywhere and prints on two pages. Five questions come first. Here it is, in a frame:
+# The report
+# ----------
+# ``privacy_report(mixture, "report.html")`` writes a file without external resources,
+# which prints on two pages. It begins with five questions:
 
 
 class Framed:

@@ -1,18 +1,18 @@
 """
-================================================
-Does a treatment work alike at every age?
-================================================
+===============================================
+An interaction with age in a linear mixed model
+===============================================
 
 Three registries hold patients of 24 wards. A treatment shortens stays, less so for
-older patients: an *interaction*. Wards differ, too. A linear mixed model answers both
-questions from sums: slopes with intervals, and a *caterpillar* of the wards' effects.
+older patients (an *interaction*), and wards differ. A linear mixed model estimates both
+from sums: slopes with intervals, and a *caterpillar plot* of the wards' effects.
 """
 
 # %%
 # Three files
 # -----------
-# Each registry makes the product column itself, as it would make any other. Age is in
-# decades from 60, so that the effect of the treatment is that at 60.
+# Each registry computes the product column itself. Age is in decades from 60, so that
+# the effect of the treatment is that at 60.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -49,10 +49,10 @@ model = PrivateGLMMRegressor().fit(rows, y="days", cluster="ward")
 model.summary().to_frame(conf_int=True)
 
 # %%
-# The treatment saves two days at 60, and less for every decade more: lines that meet
-# are what an interaction looks like. Bands are 95 % intervals, of the covariance of
-# the estimates. On the right, wards in order of their effects, which the parties learnt
-# without telling whose patients they were; crosses are the effects that we drew.
+# The treatment saves two days at 60, and less with every decade: an interaction appears
+# as lines that converge. Bands are 95 % intervals, from the covariance of the
+# estimates. The right panel shows the wards by their effects; crosses are the true
+# effects.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.8), layout="constrained")
 at = np.linspace(-2.5, 2.5, 50)
@@ -86,7 +86,7 @@ right.errorbar(
     label="estimate, 95 % interval",
 )
 truth = ward_effects[[int(name[-2:]) - 1 for name in model.clusters_[order]]]
-right.plot(truth, places, "x", color="#D55E00", label="drawn")
+right.plot(truth, places, "x", color="#D55E00", label="true effect")
 right.axvline(0, color="#999999", linewidth=1)
 right.set(xlabel="days more than the average ward", title="Effects of 24 wards")
 right.set_yticks(places, model.clusters_[order], fontsize=7)

@@ -1,21 +1,21 @@
 """
-===========================================
-A multi-centre trial that nobody may pool
-===========================================
+======================================
+A multi-centre trial at five hospitals
+======================================
 
-Twenty-four centres recruited patients for a trial, and sent them to five hospitals
-for treatment. Each hospital keeps its patients' records. Whether a patient recovers
-depends on treatment, age and severity, and on the centre: some recruit healthier
-patients than others, and in some the treatment works better. From reading the data to
-the table in the paper, with rows that stay in the hospitals.
+Twenty-four centres recruited patients for a trial, and sent them to five hospitals for
+treatment. Each hospital keeps its patients' records. Recovery depends on treatment, age
+and severity, and on the centre: some recruit healthier patients, and in some the
+treatment works better. This example goes from the files to the table in the paper; rows
+stay in the hospitals.
 """
 
 # %%
 # The trial
 # ---------
-# The rows of a centre lie in several hospitals. Each hospital has its file: one row per
-# patient, with the centre, whether the patient recovered, and days in hospital over
-# some months of observation.
+# The rows of a centre are at several hospitals. Each hospital has a file with one row
+# per patient: the centre, recovery, and days in hospital over some months of
+# observation.
 
 import tempfile
 from pathlib import Path
@@ -62,8 +62,8 @@ for name, mine in patients.groupby(hospital):
 # %%
 # Reading the data
 # ----------------
-# Every hospital reads its own file. Here all of them run in one process; over sites,
-# ``fit`` takes a handle on their rows and names of columns instead (see :ref:`flare`).
+# Every hospital reads its own file. Here all of them run in one process; between sites,
+# ``fit`` takes a handle on their rows and names of columns (:ref:`flare`).
 
 files = {path.stem: pd.read_csv(path) for path in sorted(folder.glob("*.csv"))}
 print(files["North"].head().round(2).to_string(index=False))
@@ -83,17 +83,17 @@ def rows_with(**columns):
 # %%
 # Recovery
 # --------
-# Hospitals send log-likelihoods, gradients and Hessians of their rows under masks;
-# only sums over all hospitals become known. Small centres that several hospitals
-# share are pooled: sums over a handful of patients would tell about them.
+# Hospitals sum log-likelihoods, gradients and Hessians of their rows under masks. Small
+# centres that several hospitals share are pooled, because sums over a handful of
+# patients would reveal them.
 
 model = PrivateGLMMClassifier(small_clusters="pool")
 model.fit(rows_with(y="recovered", cluster="centre"))
 print(model.summary())
 
 # %%
-# On a log-odds scale the treatment is worth more than two decades of age. Its odds
-# ratio, with a 95% confidence interval:
+# On the log-odds scale the treatment has a larger effect than two decades of age. Its
+# odds ratio, with a 95% confidence interval:
 
 estimate = np.exp(model.coef_[0, 0])
 low, high = model.summary().conf_int(exponentiate=True)["treated"]
@@ -102,18 +102,18 @@ print(f"odds ratio {estimate:.2f} ({low:.2f} to {high:.2f})")
 # %%
 # The centres
 # -----------
-# Estimated effects are drawn towards zero, the more so the fewer patients a centre
-# recruited.
+# Estimated effects are shrunk towards zero, more for centres with fewer patients.
 
-RandomEffectsDisplay.from_estimator(model)
+display = RandomEffectsDisplay.from_estimator(model)
+display.ax_.set(ylabel="centre", title="Effects of centres on the log-odds")
 plt.show()
 
 # %%
 # Days in hospital
 # ----------------
-# Does the treatment work differently in different centres? Days in hospital are
-# counts, and each patient was observed for a time of her own. A model with a random
-# slope of the treatment is compared with one without.
+# Does the effect of the treatment differ between centres? Days in hospital are counts,
+# with an observation time per patient. We compare models with and without a random
+# slope of the treatment.
 
 for table in files.values():
     table["exposure"] = np.log(table["months"])
@@ -129,28 +129,29 @@ print(varying.variance_components())
 # %%
 # The table in the paper
 # ----------------------
-# Rate ratios, with 95% confidence intervals and p values; the frame's own
-# ``to_latex()`` makes a table of them.
+# Rate ratios with 95% confidence intervals and p values; the frame's own ``to_latex()``
+# makes a table of them.
 
 varying.summary().to_frame(exponentiate=True, conf_int=True, digits=2)
 
 # %%
-# Every hospital looks at the residuals of its own patients.
+# Every hospital inspects the residuals of its own patients.
 
 own = files["North"]
-ResidualsDisplay.from_estimator(
+display = ResidualsDisplay.from_estimator(
     varying,
     own[features],
     own["days"],
     cluster=own["centre"],
     offset=own["exposure"],
 )
+display.ax_.set_title("Residuals of one hospital")
 plt.show()
 
 # %%
 # Who learnt what
 # ---------------
-# The ledger lists every message. Under masks, the coordinator sees sums over all
-# hospitals and nothing of a single one.
+# The ledger lists who learnt what. Parties read sums over all hospitals, never those of
+# a single one.
 
 varying.ledger_.who_learns_what()

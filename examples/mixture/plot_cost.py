@@ -1,17 +1,17 @@
 """
-=======================================
-What hiding costs, by number of parties
-=======================================
+===========================================
+The cost of encryption by number of parties
+===========================================
 
-Encryption costs time and bytes. How much, and how does it grow with the number of
-parties? We fit the same mixture with several backends and look at the ledger.
+The same mixture is fitted with several backends. The ledger counts the bytes; the CPU
+time shows the cost of encryption and how it grows with the number of parties.
 """
 
 # %%
-# The same fit, hidden in different ways
-# --------------------------------------
-# All parties run in this process, so that CPU time is the sum over all of them. It
-# includes the start, here random responsibilities.
+# The same fit with four backends
+# -------------------------------
+# All parties run in this process: CPU time is the sum over all of them. It includes the
+# start, here random responsibilities.
 
 import time
 import warnings
@@ -55,9 +55,9 @@ for name, backend in backends.items():
 
 # %%
 # CPU time is shown as a multiple of that of sums in the clear, which depends less on
-# the machine than seconds do; ``benchmarks/bench_ppem.py`` has larger models. What a
-# party sends does not depend on how many others there are. Masks cost least, above all
-# in bytes. With neither does the coordinator read a total.
+# the machine than seconds do; ``benchmarks/bench_ppem.py`` has larger models. The bytes
+# that a party sends do not depend on the number of parties. Masks cost least, above all
+# in bytes. The coordinator reads no total with masks or CKKS.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 colours = ["#999999", "#E69F00", "#56B4E9", "#0072B2"]

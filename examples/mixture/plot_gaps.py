@@ -1,19 +1,19 @@
 """
-===========================
-Laboratory values with gaps
-===========================
+=========================================
+A mixture of incomplete laboratory values
+=========================================
 
 Four clinics measure two values of their patients. The second is expensive: the lower
-the first, the less often it is ordered, and one clinic has no device for it at all.
-What do the groups of patients look like?
-:class:`~skprivbn.mixture.PPEMGaussianMixture` takes every row for what is there.
+the first, the less often it is measured, and one clinic never measures it.
+:class:`~skprivbn.mixture.PPEMGaussianMixture` finds the groups of patients from all
+rows, complete or not.
 """
 
 # %%
-# Rows, and what is missing
-# -------------------------
-# Whether the second value is missing depends on the first, which is known: it is
-# *missing at random*. That is all that ``missing="em"`` assumes.
+# Rows and missing values
+# -----------------------
+# The second value is *missing at random*: its missingness depends on the first value,
+# which is observed. ``missing="em"`` assumes no more.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,11 +37,11 @@ gaps[~ordered | (clinic == "clinic 0"), 1] = np.nan
 print(f"{np.isnan(gaps[:, 1]).mean():.0%} of the rows lack the second value")
 
 # %%
-# Three ways
-# ----------
-# Who completes gaps with the mean of a column draws components to it, and makes them
-# flat. Who leaves incomplete rows out loses most of the first group, and with it what
-# it weighs. All three fits are of rows at four clinics and start from the same mixture.
+# Three methods
+# -------------
+# Imputing the mean of the column draws components towards it and flattens them.
+# Dropping incomplete rows loses most of the first group and biases its weight. All
+# three fits use the rows of four clinics and start from the same mixture.
 
 start = {
     "means_init": groups["means"],
@@ -51,8 +51,8 @@ start = {
 complete = ~np.isnan(gaps[:, 1])
 filled = np.where(np.isnan(gaps), np.nanmean(gaps, axis=0), gaps)
 fits = {
-    "mean of the column": PPEMGaussianMixture(3, **start).fit(filled, party=clinic),
-    "complete rows only": PPEMGaussianMixture(3, **start).fit(
+    "imputed mean": PPEMGaussianMixture(3, **start).fit(filled, party=clinic),
+    "complete rows": PPEMGaussianMixture(3, **start).fit(
         gaps[complete], party=clinic[complete]
     ),
     'missing="em"': PPEMGaussianMixture(3, missing="em", **start).fit(
@@ -67,7 +67,7 @@ fig, axes = plt.subplots(
 for ax, (name, mixture) in zip(axes, fits.items()):
     ax.scatter(*X.T, s=3, color="0.85", label="all values")
     MixtureDisplay.from_estimator(mixture, ax=ax)
-    ax.scatter(*truth.means_.T, marker="x", color="black", label="without gaps")
+    ax.scatter(*truth.means_.T, marker="x", color="black", label="mean of all values")
     weights = ", ".join(f"{w:.2f}" for w in mixture.weights_)
     ax.set(title=f"{name}\nweights {weights}", xlabel="first value", ylabel="")
 axes[0].set_ylabel("second value")
@@ -75,10 +75,10 @@ axes[0].legend(loc="lower right")
 plt.show()
 
 # %%
-# Rows with gaps have a component, too
-# ------------------------------------
-# What is missing is integrated out. (In the fit, parties also added up how many rows of
-# each component have an entry in each column; one with few would have ended it.)
+# Predictions for incomplete rows
+# -------------------------------
+# ``predict_proba`` integrates over missing entries. (During the fit, parties also count
+# the entries of each component in each column; too few would end the fit.)
 
 mixture = fits['missing="em"']
 for row in ([-3, np.nan], [1.5, np.nan], [1.5, 4.0], [np.nan, np.nan]):

@@ -4,17 +4,17 @@ Voices of six clinics: a drop-in for ``GaussianMixture``
 ========================================================
 
 Six clinics hold voice recordings of people with and without Parkinson's disease. They
-want one mixture model of all recordings, and none may hand its recordings over.
-:class:`~skprivbn.mixture.PPEMGaussianMixture` finds what scikit-learn's
-``GaussianMixture`` would find on the pooled recordings. The figures are those of the
-paper, "PPEM using homomorphic encryption".
+want one mixture model of all recordings, without pooling them.
+:class:`~skprivbn.mixture.PPEMGaussianMixture` finds the mixture that scikit-learn's
+``GaussianMixture`` finds on the pooled recordings. The figures are those of the paper,
+"PPEM using homomorphic encryption".
 """
 
 # %%
-# Rows, and who holds them
-# ------------------------
-# All recordings of a person are at the same clinic. We use the 22 measures only: the
-# diagnosis is not among them.
+# Recordings of six clinics
+# -------------------------
+# All recordings of a person are at the same clinic. We use only the 22 measures,
+# without the diagnosis.
 
 import warnings
 
@@ -33,17 +33,18 @@ subjects = np.unique(voices.subject, return_inverse=True)[1]
 clinic = np.array([f"clinic {1 + number % 6}" for number in subjects])
 
 # %%
-# Two principal components, as in the paper. scikit-learn's ``PCA`` would need all rows
-# in one place; :class:`~skprivbn.preprocessing.FederatedPCA` needs sums only.
+# We project to two principal components, as in the paper. scikit-learn's ``PCA`` would
+# need all rows in one place; :class:`~skprivbn.preprocessing.FederatedPCA` needs only
+# sums.
 
 X = FederatedPCA(2).fit(voices.data, party=clinic).transform(voices.data)
 
 # %%
-# One word changes
-# ----------------
-# Both start from the same means, weights and precisions. The clinics encrypt their
-# sums in every iteration, under a key that the coordinator does not have: that is
-# ``backend="ckks"``, as in the paper. By default masks hide them, at less cost.
+# Pooled and encrypted fit
+# ------------------------
+# Both fits start from the same means, weights and precisions. With ``backend="ckks"``,
+# as in the paper, the clinics encrypt their sums in every iteration under a key that
+# the coordinator does not have. The default hides them by masks, at less cost.
 
 start = {
     "n_components": 3,
@@ -60,28 +61,28 @@ print(f"iterations: {pooled.n_iter_} pooled, {mixture.n_iter_} encrypted")
 print(f"largest difference of means: {abs(pooled.means_ - mixture.means_).max():.1e}")
 
 # %%
-# The encrypted fit and the pooled fit walk the same way up. So does the paper's
-# "federated EM", which is this estimator with ``backend="plaintext"``.
+# The encrypted fit makes the same iterations as the pooled fit. So does the paper's
+# "federated EM", which is ``backend="plaintext"``.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 MixtureDisplay.from_estimator(mixture, X, party=clinic, ax=left)
 left.set(xlabel="first component", ylabel="second component", title="Three components")
 right.plot(pooled.lower_bounds_, label="pooled", linewidth=6, alpha=0.3)
 right.plot(mixture.lower_bounds_, label="encrypted", color="black", marker=".")
-right.set(xlabel="iteration", ylabel="lower bound", title="The way up")
+right.set(xlabel="iteration", ylabel="lower bound", title="Convergence")
 right.legend(frameon=False)
 plt.show()
 
 # %%
-# What was said
-# -------------
-# The ledger counts every message and tells who learnt what from it.
+# Who learnt what
+# ---------------
+# The ledger counts every message and lists who learnt what.
 
 mixture.ledger_.who_learns_what()
 
 # %%
-# Encryption hides what each clinic contributes. It does not hide the totals from the
-# clinics, and many totals about few recordings tell a lot:
+# Encryption hides the contribution of each clinic. It does not hide the totals from the
+# clinics, and many totals about few recordings reveal a lot:
 
 for warning in caught:
     print(warning.message)

@@ -1,19 +1,19 @@
 """
-=====================================================
-What federated EM tells a server if nothing is hidden
-=====================================================
+===================================================
+Attack: a server reads rows from plain federated EM
+===================================================
 
-"Rows stay where they are, only sums travel" is what federated EM promises. The paper
-behind :class:`~skprivbn.mixture.PPEMGaussianMixture` begins (section 3.2) by showing
-that this is no protection: the server reads the rows off the sums. We play the server.
+Federated EM keeps rows at the clients and sends only sums. Section 3.2 of the paper
+behind :class:`~skprivbn.mixture.PPEMGaussianMixture` shows that this is no protection:
+the server reconstructs the rows from the sums. We play the server.
 """
 
 # %%
-# One message of each client
-# --------------------------
+# A client with one row
+# ---------------------
 # In every iteration a client sends, for each component, the sum of its
-# responsibilities, of its rows weighted by them, and of their products. The mixture of
-# the moment is known to all.
+# responsibilities, of its weighted rows, and of their weighted products. The current
+# mixture is known to all.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -37,8 +37,8 @@ def message(rows):
 
 
 # %%
-# A client with one row sends a weight, and the weight times the row. The server
-# divides. This is equation (7) of the paper.
+# The client sends a weight, and the weight times the row. The server divides. This is
+# equation (7) of the paper.
 
 clients = [rng.normal(means[i % 3], 1.0, size=(1, 2)) for i in range(60)]
 read = []
@@ -54,8 +54,8 @@ print(f"largest error of 60 rows: {np.abs(np.array(read) - truth).max():.1e}")
 # Clients with several rows
 # -------------------------
 # With m rows there are 2 m unknowns, and one message has 18 equations. A server that
-# tries a few starts finds rows that explain the message, and if there are few, they are
-# the client's own.
+# tries a few starts finds rows that explain the message; if there are few, they are the
+# client's own.
 
 
 def rows_behind(sums, m, n_starts=4):
@@ -77,7 +77,7 @@ for ax, m in zip(axes, (1, 4, 30)):
     rows = rng.normal(means[rng.integers(3, size=m)], 1.0)
     guess = rows_behind(message(rows), m)
     ax.scatter(*rows.T, s=90, facecolor="none", edgecolor="#0072B2", label="rows")
-    ax.scatter(*guess.T, s=35, marker="x", color="#D55E00", label="read off the sums")
+    ax.scatter(*guess.T, s=35, marker="x", color="#D55E00", label="reconstructed")
     ax.set(title=f"a client with {m} row{'s' * (m > 1)}", xlabel="first feature")
     ax.spines[["top", "right"]].set_visible(False)
     nearest = np.sqrt(((rows[:, None] - guess) ** 2).sum(axis=2)).min(axis=1)
@@ -87,9 +87,9 @@ axes[0].legend(frameon=False, loc="upper left")
 plt.show()
 
 # %%
-# From many rows one message is not enough, but EM sends one in every iteration.
-# :class:`~skprivbn.mixture.PPEMGaussianMixture` lets nobody read the sums of one party.
-# What is left to read are the totals over all parties, and the ledger lists them:
+# For many rows one message does not suffice, but EM sends one in every iteration.
+# :class:`~skprivbn.mixture.PPEMGaussianMixture` hides the sums of each party. The
+# ledger lists the totals over all parties, which remain readable:
 
 from skprivbn.datasets import make_partitioned_blobs
 from skprivbn.mixture import PPEMGaussianMixture

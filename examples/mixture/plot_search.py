@@ -1,11 +1,11 @@
 """
-============================================
-Choosing components and encryption by search
-============================================
+===============================================
+Grid search over components and CKKS parameters
+===============================================
 
-Everything that can be chosen is a parameter: the number of components, the shape of
-the covariances, the cipher and its parameters. scikit-learn's search handles them all,
-with each fold's fit being federated.
+The number of components, the shape of the covariances, the backend and its parameters
+are all parameters of the estimator. scikit-learn's grid search varies them; the fit of
+each fold is federated.
 """
 
 # %%
@@ -31,9 +31,9 @@ X, _ = make_blobs(300, centers=3, cluster_std=1.3, random_state=1)
 party = np.array(["north", "east", "south", "west"])[np.arange(300) % 4]
 
 # %%
-# How many components, which covariances?
-# ---------------------------------------
-# The mean log-likelihood of held-out rows decides.
+# Number of components and shape of covariances
+# ---------------------------------------------
+# The criterion is the mean log-likelihood of held-out rows.
 
 search = GridSearchCV(
     PPEMGaussianMixture(random_state=0, backend="masking"),
@@ -43,13 +43,12 @@ search = GridSearchCV(
 print(search.best_params_)
 
 # %%
-# How much encryption?
-# --------------------
+# CKKS parameters
+# ---------------
 # A preset fixes the ring degree and the bits of CKKS ciphertexts: ``"fast"`` has degree
-# 4,096 and keeps 40 bits of a fraction, ``"default"`` 4,096 and 50, ``"large"`` 8,192
-# and 60. Fewer bits are shorter, faster and less precise. The scores show that every
-# one of these parameter sets is precise enough; sets below 128-bit security raise an
-# error instead.
+# 4,096 and 40 fractional bits, ``"default"`` 4,096 and 50, ``"large"`` 8,192 and 60.
+# Fewer bits are smaller, faster and less precise. The scores show that every preset is
+# precise enough; all have 128-bit security.
 
 encryption = GridSearchCV(
     PPEMGaussianMixture(3, covariance_type="spherical", random_state=0),
@@ -82,7 +81,7 @@ for kind, colour in [("spherical", "#0072B2"), ("full", "#D55E00")]:
         label=kind,
     )
 left.set(
-    title="How many components",
+    title="Number of components",
     xlabel="components",
     ylabel="mean log-likelihood",
     xticks=range(1, 6),
@@ -93,7 +92,7 @@ right.barh([f"{name}\n({labels[name]})" for name in presets], sent, color="#9999
 for place, (score, megabytes) in enumerate(zip(scores, sent)):
     right.text(megabytes, place, f" score {score:.9f}", va="center", fontsize="small")
 right.set(
-    title="Which CKKS parameters",
+    title="CKKS parameters",
     ylabel="preset (ring degree; bits)",
     xlabel="MB sent in a fit",
     xlim=(0, 1.6 * max(sent)),

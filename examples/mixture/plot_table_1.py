@@ -1,20 +1,20 @@
 """
-==============================================
-The number of parties changes nothing: Table 1
-==============================================
+===================================================
+Table 1: the same mixture for any number of parties
+===================================================
 
-The paper on PPEM fits mixtures to random data with 2, 6 and 10 clients and gets the
-same log-likelihood after the same number of iterations every time. We repeat some rows
-of its Table 1 with its own update rule, its start and its stopping rule.
+The paper on PPEM fits mixtures to random data with 2, 6 and 10 clients and always gets
+the same log-likelihood after the same number of iterations. We repeat some rows of its
+Table 1 with its update rule, start and stopping rule.
 """
 
 # %%
 # The paper's experiment
 # ----------------------
-# The covariance update of the paper takes moments about the means *before* the update
-# (``covariance_update="paper"``); the default takes them about the new means, which is
-# what maximum likelihood asks for. The tolerance of the paper is on the total
-# log-likelihood, scikit-learn's and ours on its mean over the rows.
+# The paper's covariance update takes moments about the means *before* the update
+# (``covariance_update="paper"``); the default takes them about the new means, which
+# maximises the likelihood. The paper's tolerance applies to the total log-likelihood,
+# scikit-learn's and ours to its mean over the rows.
 
 import warnings
 
@@ -48,8 +48,8 @@ def fit(n, k, n_parties, backend, covariance_update="paper"):
 
 
 # %%
-# The last column counts as the paper does: it evaluates after the update, so that its
-# number of iterations is one less than ``n_iter_``.
+# The paper evaluates the log-likelihood after the update, so its number of iterations
+# is one less than ``n_iter_``.
 
 rows = [
     (200, 2, 2, "ckks"),
@@ -68,10 +68,10 @@ for n, k, n_parties, backend in rows:
     )
 
 # %%
-# About which means?
-# ------------------
-# The two update rules end in the same place, since at the end the means stand still.
-# On the way the paper's covariances are a little larger, and the road is another one.
+# The two update rules
+# --------------------
+# Both update rules have the same limit, because the means no longer move there. On the
+# way the paper's covariances are a little larger, and the iterations differ.
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 fits = {update: fit(1100, 3, 3, "masking", update) for update in ("exact", "paper")}
@@ -89,6 +89,6 @@ party = np.arange(len(X)) % 3
 display = MixtureDisplay.from_estimator(fits["paper"], X, party=party, ax=axes[1])
 for rows in display.scatters_.values():
     rows.set(sizes=[6], alpha=0.5)
-axes[0].set_title("Two update rules, one end")
+axes[0].set_title("Two update rules, one limit")
 axes[1].set_title("Rows of three parties")
 plt.show()

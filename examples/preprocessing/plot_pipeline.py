@@ -1,18 +1,18 @@
 """
-=========================================
-A pipeline in which nobody pools the rows
-=========================================
+==============================
+A pipeline without pooled rows
+==============================
 
-Scale, project, cluster: in scikit-learn a pipeline of three steps. Each of them looks
-at all rows. Six clinics that may not pool voice recordings replace each step by one
-that needs sums only, and get the same picture.
+Scale, project, cluster: a scikit-learn pipeline of three steps, each of which uses all
+rows. Six clinics that may not pool voice recordings replace each step by one that needs
+only sums, with the same result.
 """
 
 # %%
 # Two pipelines
 # -------------
-# ``party`` says which clinic holds each recording, and reaches every step by
-# scikit-learn's metadata routing.
+# ``party`` names the clinic of each recording, and reaches every step by scikit-learn's
+# metadata routing.
 
 import warnings
 
@@ -47,8 +47,8 @@ with sklearn.config_context(enable_metadata_routing=True):
     federated.fit(X, party=clinic)
 
 # %%
-# The same picture
-# ----------------
+# The same groups
+# ---------------
 # Recordings in the plane of the first two components, coloured by the mixture's
 # component. Components may come with another sign or number; the groups are the same.
 
@@ -85,10 +85,10 @@ axes[1].legend(frameon=False)
 plt.show()
 
 # %%
-# What became known on the way
-# ----------------------------
-# Means, variances and the covariance are results of their own: the scaler's and the
-# projection's ledgers list them.
+# What was disclosed
+# ------------------
+# Means, variances and the covariance are results, too: the ledgers of the scaler and of
+# the projection list them.
 
 federated[0].ledger_.who_learns_what()
 

@@ -1,16 +1,16 @@
 """
-=============================================
-What it costs to choose parameters in private
-=============================================
+======================================
+The privacy cost of a parameter search
+======================================
 
-Which columns should share a table? A search on private rows finds out, and every look
-costs. :class:`~skprivbn.privacy.PrivateSearchCV` looks through noise and charges for
-it; the accountant adds up.
+Which columns should share a table? A search on private rows costs privacy.
+:class:`~skprivbn.privacy.PrivateSearchCV` selects by noisy scores and charges them to
+the accountant.
 """
 
 # %%
-# A budget, and three candidates
-# ------------------------------
+# Three candidates
+# ----------------
 # Visits to eight kinds of pages of a web site, one row per visitor. Tables of
 # neighbouring kinds, tables of each kind with the last, or single kinds only?
 
@@ -40,10 +40,10 @@ for spend in accountant.history:
 print(f"left: {accountant.remaining().epsilon:.2f} of {accountant.epsilon}")
 
 # %%
-# What the search may show
-# ------------------------
-# Scores carry noise, and their error bars say how much: two standard deviations. They
-# may be published. The bars on the right are what each step took from the budget.
+# Scores and cost
+# ---------------
+# Scores are noisy; their error bars are two standard deviations of the noise. They may
+# be published. The bars on the right show the cost of each step.
 
 means = search.cv_results_["mean_test_score"]
 noise = search.cv_results_["std_test_score"]
@@ -65,11 +65,11 @@ right.barh(steps, costs, left=start, color=["#D55E00", *["#0072B2"] * 3, "#009E7
 right.axvline(accountant.epsilon, color="black", linestyle=":")
 right.text(accountant.epsilon, -0.45, "budget ", ha="right", va="center")
 right.invert_yaxis()
-right.set(xlabel="epsilon spent, one after the other", xlim=(0, 2.1))
+right.set(xlabel="epsilon spent, cumulative", xlim=(0, 2.1), title="Cost")
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 # %%
-# The losers cost as much as the winner. To choose less, and to choose on public data
-# where there are any, is the cheapest noise reduction there is.
+# Losing candidates cost as much as the winner. The best noise reduction is to search
+# less, or on public data.

@@ -1,17 +1,18 @@
 """
-=================================
-Hospitals that treat differently
-=================================
+========================================
+Hospitals with different treatment rules
+========================================
 
-Six hospitals give a drug, each by its own rules: some to the old, some to the severely
-ill. What the drug does is the same everywhere. A network of all rows mixes up the
-rules; one that lets mechanisms differ finds what differs, and what does not.
+Six hospitals prescribe a drug by their own rules: some to older patients, some to
+severely ill ones. The effect of the drug is the same everywhere. A network with the
+same mechanisms at all hospitals confuses these rules; ``site_effects="mechanisms"``
+finds which mechanisms differ.
 """
 
 # %%
-# Rules of their own
-# ------------------
-# The dose depends on age and severity in another way at each hospital. Severity and
+# Simulated hospitals
+# -------------------
+# The dose depends on age and severity differently at each hospital. Severity and
 # response do not.
 
 import matplotlib.pyplot as plt
@@ -42,11 +43,11 @@ for k in range(6):
 partition = HorizontalPartition(rows)
 
 # %%
-# One mechanism for all, or one for each
-# --------------------------------------
-# Hospitals add up moments, and then log-likelihoods of their own regressions, which
-# nobody but them reads. Of age and severity, whose mechanisms are the same everywhere,
-# no data tell which one comes first: an edge may be turned round.
+# One mechanism for all, or one per hospital
+# ------------------------------------------
+# Hospitals sum moments, and then the log-likelihoods of their own regressions, which
+# only they read. The mechanisms of age and severity are the same everywhere, so the
+# data do not identify their direction: that edge may be reversed.
 
 plain = FederatedGaussianBayesianNetwork().fit(partition)
 model = FederatedGaussianBayesianNetwork(site_effects="mechanisms").fit(partition)
@@ -56,17 +57,18 @@ for title, fitted in (("one mechanism", plain), ("mechanisms by site", model)):
     print(f"{title}: {distance} wrong edges, {fitted.n_iter_} sums, {kilobytes:.0f} kB")
 
 # %%
-# What differs
-# ------------
-# A test for each variable asks whether one mechanism will do for all hospitals. Only
-# the dose has other ones; its rules, which no hospital tells, are drawn beside it.
+# Which mechanisms differ
+# -----------------------
+# A test for each variable compares one mechanism for all hospitals with one per
+# hospital. Only the dose differs; the right panel shows its true rules, which no
+# hospital discloses.
 
 fig, axes = plt.subplots(
     1, 4, figsize=(15, 4), layout="constrained", width_ratios=[1.3, 1.3, 1, 1]
 )
 for ax, title, fitted in (
-    (axes[0], "all rows alike", plain),
-    (axes[1], "mechanisms may differ", model),
+    (axes[0], "One mechanism for all", plain),
+    (axes[1], "Mechanisms may differ", model),
 ):
     DAGDisplay.from_estimator(fitted, truth=truth, ax=ax)
     ax.set_title(title)
@@ -76,7 +78,7 @@ axes[2].barh(names, strength, color=colours)
 axes[2].invert_yaxis()
 axes[2].set(
     xlabel="$-\\log_{10}$ p (up to 40)",
-    title="does the mechanism differ?",
+    title="Test: does it differ?",
     xlim=(0, 42),
 )
 axes[3].axhline(0, color="#BBBBBB", linewidth=1)
@@ -88,7 +90,7 @@ for k, (x, y) in enumerate(rules):
     )
 axes[3].margins(0.15)
 axes[3].set(
-    xlabel="dose by age", ylabel="dose by severity", title="rules of the hospitals"
+    xlabel="dose by age", ylabel="dose by severity", title="True rules of the hospitals"
 )
 plt.show()
 

@@ -1,19 +1,19 @@
 """
-=========================================
-How sure hospitals can be of a connection
-=========================================
+================================
+Confidence of edges by bootstrap
+================================
 
-A graph that was learnt from data has edges that the data prove, and some that chance
-drew. A bootstrap tells them apart: learn again from samples of the rows, and count.
-:class:`~skprivbn.structure.FederatedBayesianNetwork` draws them from the tables that
-hospitals have added up: no hospital tells more of its rows for that.
+Some edges of a learnt graph are certain, others are due to chance. A bootstrap
+distinguishes them: repeat the search on resampled data and count.
+:class:`~skprivbn.structure.FederatedBayesianNetwork` resamples the tables that
+hospitals have summed, so that they need not disclose more about their rows.
 """
 
 # %%
-# One graph, and a hundred samples
-# --------------------------------
-# Five hospitals have 1,000 patients in all. Searches in samples ask for some tables
-# that the first one did not need.
+# One search, and a hundred samples
+# ---------------------------------
+# Five hospitals have 1,000 patients in total. The searches on samples need some tables
+# that the first one did not.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -38,15 +38,16 @@ print(f"{once.ledger_.n_rounds} rounds for one search")
 print(f"{model.ledger_.n_rounds} rounds for that and a hundred samples")
 
 # %%
-# The surer, the wider
-# --------------------
-# Edges of the learnt graph are compared with those of the network that the patients
-# were drawn from.
+# Wider edges are more certain
+# ----------------------------
+# The learnt edges are compared with those of the network from which the patients were
+# drawn.
 
 fig, axes = plt.subplots(
     1, 2, figsize=(11, 4.5), layout="constrained", width_ratios=[1.2, 1]
 )
 DAGDisplay.from_estimator(model, truth=asia, ax=axes[0])
+axes[0].set_title("Learnt network")
 
 sure = model.edge_confidence_ + model.edge_confidence_.T
 joined = asia.adjacency_matrix | asia.adjacency_matrix.T
@@ -57,16 +58,17 @@ pairs = [
 ]
 names, shares, is_true = zip(*sorted(pairs, key=lambda pair: pair[1]))
 names, shares, is_true = np.array(names), np.array(shares), np.array(is_true)
-axes[1].barh(names, np.where(is_true, shares, 0), color="#333333", label="a true edge")
-axes[1].barh(names, np.where(is_true, 0, shares), color="#D55E00", label="none")
+axes[1].barh(names, np.where(is_true, shares, 0), color="#333333", label="true edge")
+axes[1].barh(names, np.where(is_true, 0, shares), color="#D55E00", label="no true edge")
 axes[1].set(xlabel="share of samples with the edge", xlim=(0, 1))
+axes[1].set_title("Confidence of adjacent pairs")
 axes[1].legend(loc="lower right")
 plt.show()
 
 # %%
-# What the samples tell
-# ---------------------
-# Nothing but the tables that they were drawn from, which the ledger lists.
+# What the samples disclose
+# -------------------------
+# Only the tables from which they are drawn, which the ledger lists.
 
 print(f"{len(once.tables_)} tables for one search")
 print(f"{len(model.tables_)} tables for that and a hundred samples")

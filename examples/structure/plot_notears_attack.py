@@ -1,22 +1,21 @@
 """
-=============================================
-What the rounds of federated learning reveal
-=============================================
+=======================================================
+Attack: rounds of federated learning reveal covariances
+=======================================================
 
-"Only model parameters are exchanged" sounds harmless. In NOTEARS-ADMM it is not: one
-message of a party, sent in the clear, gives its covariance matrix away exactly. A
-secure sum stops that. The sums of many rounds together can still be solved for the
-covariances of a few parties, which is why
-:class:`~skprivbn.structure.FederatedNotearsADMM` warns, and why one sum is better than
-many.
+In NOTEARS-ADMM parties exchange only model parameters. Still, one message in the clear
+reveals the party's covariance matrix exactly. A secure sum prevents this, but the sums
+of many rounds can be solved for the covariances of a few parties.
+:class:`~skprivbn.structure.FederatedNotearsADMM` therefore warns, and one sum is better
+than many.
 """
 
 # %%
 # Three parties
 # -------------
-# Each party has a covariance matrix that it wants to keep to itself. We run the rounds
-# by hand, with the functions the estimator uses, and keep what travels: the parties'
-# proposals, and their sums.
+# Each party has a secret covariance matrix. We run the rounds by hand, with the
+# functions of the estimator, and keep the messages: the parties' proposals, and their
+# sums.
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -51,9 +50,9 @@ for _ in range(15):
 # %%
 # One message in the clear
 # ------------------------
-# The party solved a linear system with its covariance; knowing the solution and
-# everything else in the system, so can we. With ``backend="plaintext"`` the first
-# message is all it takes.
+# The party solved a linear system with its covariance. We know the solution and the
+# rest of the system, and solve for the covariance. With ``backend="plaintext"`` the
+# first message suffices.
 
 
 def covariance_from_message(B, rho):
@@ -72,10 +71,10 @@ print("largest error:", np.abs(from_message - secrets).max())
 # %%
 # Only sums
 # ---------
-# Under masking nobody sees a proposal. Parties read the sum of the three, round after
-# round; the coordinator reads the result only, unless a party tells it the sums.
-# Fifteen rounds are 135 equations for 18 unknowns, and least squares solves them. Which
-# covariance is whose remains open to all who hold none of them.
+# With masks nobody sees a proposal. Parties read the sum of the three in each round;
+# the coordinator reads only the result, unless it colludes with a party. Fifteen rounds
+# are 135 equations for 18 unknowns, and least squares solves them. A reader without a
+# covariance of its own cannot assign them to parties.
 
 upper = np.triu_indices(3)
 
@@ -108,14 +107,14 @@ from_sums = from_sums[order]
 print("largest error:", np.abs(from_sums - secrets).max())
 
 # %%
-# One sum, as :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork` takes, has 6
-# equations for the same 18 unknowns: it tells the average covariance and no more.
+# The single sum of :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork` has 6
+# equations for the same 18 unknowns: it reveals only the average covariance.
 
 one_sum = np.broadcast_to(secrets.mean(axis=0), secrets.shape)
 
 # %%
-# The errors, entry by entry
-# --------------------------
+# Reconstructed covariances
+# -------------------------
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73")
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharex=True, sharey=True)
@@ -140,13 +139,12 @@ for ax, (title, guess) in zip(
         )
     ax.set_title(title)
     ax.set_xlabel("true covariance")
-axes[0].set_ylabel("what a reader infers")
+axes[0].set_ylabel("reconstructed covariance")
 axes[0].legend()
 fig.tight_layout()
 
 # %%
-# Points on the line are given away. The number of unknowns grows with the number of
-# parties and the number of equations with the number of rounds, so more parties make
-# the problem harder, but rounds are cheap: the estimator warns whenever equations are
-# not fewer than unknowns. Differentially private noise (``epsilon=``) is the only
-# protection that does not depend on counting equations.
+# Points on the line are reconstructed exactly. More parties add unknowns and more
+# rounds add equations, and rounds are cheap: the estimator warns whenever there are at
+# least as many equations as unknowns. Only differential privacy (``epsilon=``) protects
+# without counting equations.

@@ -1,23 +1,23 @@
 """
-==========================================
-How far graphs of many parties are off
-==========================================
+=================================================
+Accuracy of NOTEARS-ADMM by variables and parties
+=================================================
 
 Figures 1, 2, 4 and 5 of Ng and Zhang (2022), with the methods of this package: networks
-with as many edges as variables, rows spread evenly over parties.
-``benchmarks/study_notears_figures.py`` made the numbers, here they are only drawn.
-(Figure 3 is in :ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
+with as many edges as variables, rows spread evenly over parties. The figures show
+stored results of ``benchmarks/study_notears_figures.py``. (Figure 3 is in
+:ref:`sphx_glr_auto_examples_structure_plot_notears_sachs.py`.)
 """
 
 # %%
-# What is compared
-# ----------------
+# The methods
+# -----------
 # *Rounds* is :class:`~skprivbn.structure.FederatedNotearsADMM`, with its defaults and
-# with the penalties of the authors' runs; *one sum* is
+# with the penalties of the authors' runs. *One sum* is
 # :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork`. *Voting* keeps edges
-# that more than half of the parties find alone, *best alone* is the best of their
-# graphs (which one it is, only the truth tells), *pooled* is one party with all rows.
-# Alone, a party runs the same rounds with nobody else: in the paper it runs NOTEARS, as
+# that more than half of the parties find alone. *Best alone* is the best of their
+# graphs, chosen with the truth. *Pooled* is one party with all rows. A single party
+# runs the same rounds; in the paper it runs NOTEARS, as
 # :class:`~skprivbn.structure.VotingStructureLearner` does by default.
 
 import json
@@ -46,8 +46,8 @@ STYLES = {
 LABELS = {"d": "variables", "K": "parties"}
 MEASURES = {
     "SHD": "structural Hamming distance",
-    "TPR": "share of true edges found",
-    "FDR": "share of found edges that are false",
+    "TPR": "true positive rate",
+    "FDR": "false discovery rate",
 }
 
 
@@ -86,12 +86,13 @@ def draw(axes, x, **wanted):
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "d", figure=1)
+fig.suptitle("10 parties, 3 rows per variable")
 
 # %%
 # More parties
 # ------------
-# Figures 5 and 2: 256 rows, and 10, 20 or 50 variables. The more parties, the fewer
-# rows each has. Votes fall apart; one sum is the same for any number of parties.
+# Figures 5 and 2: 256 rows, and 10, 20 or 50 variables. With more parties each has
+# fewer rows. Votes fail; one sum gives the same result for any number of parties.
 
 fig = plt.figure(figsize=(10, 10.5), layout="constrained")
 for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
@@ -99,12 +100,12 @@ for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
     part.suptitle(f"{d} variables")
 
 # %%
-# Networks as mechanisms
-# ----------------------
-# Figure 4: rounds, votes and pooled rows fit a small network to every variable, one sum
-# adds up five sigmoids of each. The paper has 50 variables and 512 rows, too, and
-# thirty graphs; here there are thirty with two parties, fourteen with more. With few
-# parties the authors' penalties find more of the true edges and many more false ones.
+# Nonlinear mechanisms
+# --------------------
+# Figure 4: rounds, votes and pooled rows fit a small neural network to every variable;
+# one sum uses five sigmoids of each. As in the paper, 50 variables and 512 rows; thirty
+# graphs with two parties, fourteen with more (the paper: thirty). With few parties the
+# authors' penalties find more of the true edges and many more false ones.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "K", figure=4)

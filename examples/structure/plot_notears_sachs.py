@@ -1,23 +1,23 @@
 """
-======================================================
-Proteins in a cell, measured in several laboratories
-======================================================
+=======================================
+Protein network of several laboratories
+=======================================
 
 Sachs and colleagues measured eleven proteins and phospholipids in single cells. Here
-the measurements are spread over several laboratories that may not pool them. The more
-laboratories, the fewer cells each has: a vote over graphs learnt alone falls apart,
-while learners that add something up do not notice.
+several laboratories share the measurements and may not pool them. With more
+laboratories each has fewer cells: votes over graphs learnt alone fail, while learners
+that sum statistics are not affected.
 """
 
 # %%
-# One round or many
-# -----------------
-# :class:`~skprivbn.structure.FederatedNotearsADMM` agrees on a graph in rounds,
-# :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork` adds moments once, and
-# :class:`~skprivbn.structure.VotingStructureLearner` adds up votes. Figure 3 of Ng and
-# Zhang (2022) compares distances to the accepted graph: edges that are missing,
-# superfluous or reversed. It has 17 edges, so that a graph with no edges has distance
-# 17. ``benchmarks/study_notears_figures.py`` made the numbers; here they are drawn.
+# One sum or many rounds
+# ----------------------
+# :class:`~skprivbn.structure.FederatedNotearsADMM` finds a graph in rounds,
+# :class:`~skprivbn.structure.FederatedGaussianBayesianNetwork` sums moments once, and
+# :class:`~skprivbn.structure.VotingStructureLearner` counts votes. Figure 3 of Ng and
+# Zhang (2022) compares distances to the accepted graph: missing, extra and reversed
+# edges. It has 17 edges, so that an empty graph has distance 17. The figure shows
+# stored results of ``benchmarks/study_notears_figures.py``.
 
 import json
 import warnings
@@ -71,14 +71,14 @@ fig.legend(loc="outside right upper")
 print("choices of cells:", found[0]["graphs"])
 
 # %%
-# All are far from the accepted graph. Those that add something up do not get worse with
-# more laboratories; graphs learnt alone, and votes over them, do.
+# All are far from the accepted graph. Methods with sums do not get worse with more
+# laboratories; graphs learnt alone, and votes over them, do.
 
 # %%
 # The graph
 # ---------
-# NOTEARS assumes that the noise of all proteins has the same variance. It has not:
-# the estimator warns, and the distances above are no surprise.
+# NOTEARS assumes equal noise variances of all proteins. This is wrong here: the
+# estimator warns, and the large distances are no surprise.
 
 sachs = load_sachs(as_frame=True)
 cells = np.random.RandomState(0).permutation(853)[:512]
@@ -97,6 +97,6 @@ ax.set_title(f"{found} edges found: {right} right, {reverse} reversed; 17 accept
 # %%
 # Who learnt what
 # ---------------
-# Every single sum is hidden, but there are many of them. The ledger says so.
+# Parties read the sums of all rounds, and the ledger says so.
 
 print(admm.ledger_.who_learns_what())

@@ -1,11 +1,10 @@
 """
-===============================================
-Two institutions learn one network, column-wise
-===============================================
+========================================
+A network of columns at two institutions
+========================================
 
-A clinic knows where patients have been, whether they smoke, and their symptoms. A
-laboratory knows the findings. Neither may hand its columns to the other, yet the
-question is about both: what depends on what?
+A clinic knows travels, smoking and symptoms of patients, a laboratory knows the
+findings. Neither may disclose its columns, and they want one network of all columns.
 :class:`~skprivbn.structure.PrivateK2StructureLearner` runs the K2 search on secret
 shares of the counts.
 """
@@ -14,7 +13,7 @@ shares of the counts.
 # Columns of the same patients
 # ----------------------------
 # We draw 5,000 patients from the Asia network, so that the truth is known. In a real
-# application each institution would only ever load its own columns.
+# application each institution would load only its own columns.
 
 import json
 from pathlib import Path
@@ -46,12 +45,13 @@ learner = PrivateK2StructureLearner(parties, ordering=ordering).fit(X)
 
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 DAGDisplay.from_estimator(learner, truth=asia, owners=parties, ax=ax)
+ax.set_title("Network of both institutions")
 plt.show()
 
 # %%
-# It is the very network that K2 finds on the joined table: scores are integers, and
-# shares of integers add up exactly. The dependence of tuberculosis on a trip to Asia
-# is too rare to be found by anybody in 5,000 patients.
+# K2 finds exactly the same network on the joined table, because scores are integers and
+# shares of integers add up exactly. The dependence of tuberculosis on a trip to Asia is
+# too rare to be found in 5,000 patients.
 
 pooled = K2StructureLearner(ordering=ordering).fit(X)
 print("the same network:", learner.network_ == pooled.network_)
@@ -59,17 +59,18 @@ print("the same network:", learner.network_ == pooled.network_)
 # %%
 # Who learnt what
 # ---------------
-# The ledger keeps every message's size and what it carries. Messages between clinic
-# and laboratory are shares, transfers and garbled circuits, sealed on their way
-# through the coordinator.
+# The ledger records the size and kind of every message. Messages between clinic and
+# laboratory are shares, transfers and garbled circuits, sealed on their way through the
+# coordinator.
 
 learner.ledger_.who_learns_what()
 
 # %%
-# The tables of the final network are opened because we asked for probabilities.
-# ``fit_parameters=False`` stops at the structure, ``min_cell_count`` hides small cells,
-# and with ``epsilon`` noise chooses the parents and covers the tables. Then the states
-# must be declared: which values occur would tell of single patients.
+# The tables of the final network are opened for its probabilities.
+# ``fit_parameters=False`` opens only the structure, ``min_cell_count`` suppresses small
+# cells, and ``epsilon`` adds noise to the choice of parents and to the tables. The
+# states must then be declared, because the values that occur would reveal single
+# patients.
 
 protected = PrivateK2StructureLearner(
     parties,
@@ -83,12 +84,12 @@ found, exact = set(protected.network_.edges), set(learner.network_.edges)
 print(f"{len(found & exact)} of {len(exact)} edges, {len(found - exact)} others")
 
 # %%
-# What it costs
-# -------------
-# Time and traffic of a whole fit grow in proportion to the number of patients;
-# ``benchmarks/bench_k2.py`` measured it up to a million of them. Memory beyond what
-# Python and its libraries take is that of the columns, a byte per entry, and of the
-# tables of logarithms: records pass in pieces.
+# Cost
+# ----
+# Time and traffic of a fit are proportional to the number of patients;
+# ``benchmarks/bench_k2.py`` measured up to a million of them. Memory beyond Python and
+# its libraries is that of the columns, a byte per entry, and of the tables of
+# logarithms, because records are processed in blocks.
 
 # Stored results lie beside the package in a checkout. For a downloaded notebook, the
 # guide's page "Figures and tables of the five papers" has the file: put it beside that.
@@ -117,10 +118,10 @@ plt.show()
 # Exact scores, or Stirling's formula
 # -----------------------------------
 # The original protocol approximates logarithms of factorials by Stirling's formula.
-# With lookups on shares the exact score costs the same, and is the default. Stirling
-# does well too, provided that it treats empty cells as ``max(count, 1)`` in every
-# term. Here are the edges that differ from the truth, over 20 samples of each size;
-# the network is sparse, which suits BIC and not BDeu with its default prior weight.
+# With lookups on shares the exact score costs the same, and is the default. Stirling's
+# formula is accurate too, if it treats empty cells as ``max(count, 1)`` in every term.
+# The figure shows wrong edges over 20 samples of each size; the network is sparse,
+# which suits BIC and not BDeu with its default prior weight.
 
 sizes = [100, 300, 1000, 3000]
 errors = {
@@ -149,9 +150,10 @@ ax.set(
     xticks=range(len(sizes)),
     xticklabels=[f"{n:,}" for n in sizes],
     xlabel="patients",
-    ylabel="edges that differ",
+    ylabel="wrong edges",
     ylim=(0, None),
 )
 ax.spines[["top", "right"]].set_visible(False)
 ax.legend(frameon=False, title="criterion")
+ax.set_title("Accuracy by score")
 plt.show()

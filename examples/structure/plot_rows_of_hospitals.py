@@ -1,12 +1,12 @@
 """
-====================================================
-Hospitals learn one network from rows that they keep
-====================================================
+========================================
+A network from the rows of ten hospitals
+========================================
 
 Ten hospitals record the same eight variables about different patients. None has enough
-of them to see what depends on what.
-:class:`~skprivbn.structure.FederatedBayesianNetwork` searches for the graph on tables
-that the hospitals add up without showing their own.
+patients to learn the network alone.
+:class:`~skprivbn.structure.FederatedBayesianNetwork` searches for the graph with tables
+that the hospitals sum without showing their own.
 """
 
 # %%
@@ -42,25 +42,24 @@ for ax, model, title in zip(axes, [alone[0], together], ["hospital 0", "all ten"
 plt.show()
 
 # %%
-# It is the network of the pooled rows, to the last digit.
+# This equals the network of the pooled rows, to the last digit.
 
 pooled = FederatedBayesianNetwork("ges", states=states).fit(X)
 print("the same network:", together.network_ == pooled.network_)
 print(len(together.tables_), "tables became known, such as", together.tables_[-1])
 
 # %%
-# Gaps that depend on what is there
-# ---------------------------------
-# Hospitals skip the question for bronchitis for most of their smokers. Tables of
-# complete rows then underrate it. Expectation maximisation looks at the other answers
-# of those patients.
+# Missing values
+# --------------
+# Hospitals do not ask most smokers about bronchitis. Tables of complete rows then
+# underestimate it. Expectation maximisation uses the other answers of these patients.
 
 rng = np.random.default_rng(0)
 shares = []
 for part in np.linspace(0, 0.9, 7):
     gaps = X.copy()
     gaps.loc[X["smoke"].eq("yes") & (rng.random(len(X)) < part), "bronc"] = None
-    row = {"part of smokers without an answer": part}
+    row = {"share of smokers without an answer": part}
     for missing in ("skip", "em"):
         model = FederatedBayesianNetwork(
             structure=dict(asia.parents) | {"smoke": ["bronc"], "bronc": []},
@@ -70,19 +69,22 @@ for part in np.linspace(0, 0.9, 7):
         row[missing] = model.network_.query("bronc")[states["bronc"].index("yes")]
     shares.append(row)
 
-shares = pd.DataFrame(shares).set_index("part of smokers without an answer")
+shares = pd.DataFrame(shares).set_index("share of smokers without an answer")
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 shares.plot(marker="o", ax=ax)
-ax.axhline(X["bronc"].eq("yes").mean(), color="black", linestyle=":", label="no gaps")
-ax.set(ylabel="bronchitis: yes", ylim=(0.2, 0.6))
+ax.axhline(
+    X["bronc"].eq("yes").mean(), color="black", linestyle=":", label="complete data"
+)
+ax.set(ylabel="estimated share of bronchitis", ylim=(0.2, 0.6))
+ax.set_title("Missing answers of smokers")
 ax.legend(title="missing=")
 plt.show()
 
 # %%
-# Numbers beside categories
-# -------------------------
-# Age and weekly hours of work in the census are numbers. They depend on categories
-# through means and variances, and on each other linearly.
+# Mixed columns
+# -------------
+# In the census, age and weekly hours of work are numbers. Their means and variances
+# depend on categories, and they depend linearly on each other.
 
 adult = load_adult(as_frame=True).frame
 columns = ["age", "hours_per_week", "education", "marital_status", "sex", "income"]
@@ -96,10 +98,11 @@ census = FederatedBayesianNetwork(
 
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 DAGDisplay.from_estimator(census, ax=ax)
+ax.set_title("Census: categories and numbers")
 plt.show()
 
 # %%
-# What a row leaves open is inferred exactly, categories and numbers alike.
+# Missing entries of a row are inferred exactly, categories and numbers alike.
 
 for hours in (20, 40, 60):
     evidence = {"hours_per_week": hours, "sex": "Female"}
