@@ -430,13 +430,18 @@ class MaskingSession(SumSession):
         return self._roster[:1]
 
     def hide_integers(self, integers, number, key):
-        """Mask integers; who covers the sum of all does that as well."""
+        """Mask integers and a check value; who covers the sum does that as well."""
+        n_integers = integers.shape[1]
+        limbs = np.concatenate([integers, check_limbs(key, 1)], axis=1)
         if self._name in self._covers:
-            n_bytes = 16 * integers.shape[1]
-            cover = self._covers[self._name].piece(number, key, n_bytes)
-            integers = integers.copy()
-            add_limbs(integers, limbs_from_bytes(cover))
-        return [mask(integers, number, key, self._masks)]
+            cover = self._covers[self._name].piece(number, key, 16 * n_integers)
+            add_limbs(limbs[:, :n_integers], limbs_from_bytes(cover))
+        for change, added in ((add_limbs, True), (subtract_limbs, False)):
+            streams = [stream for stream, adds in self._masks if adds is added]
+            for total in sum_of_masks(streams, number, key, limbs.shape[1]):
+                change(limbs, total)
+        values, tail = limbs[:, :-_N_TAIL], limbs[:, -_N_TAIL:]
+        return [write_limbs(values, tail, bytes_of_value(key))]
 
     def reveal_integers(self, total, n_integers):
         """Take the covers off; without any the sum is no secret."""
@@ -474,33 +479,6 @@ def sum_of_masks(streams, number, name, n_values):
     for start in range(0, len(streams), batch):
         chosen = streams[start : start + batch]
         yield sum_limbs(KeyStream.pieces(chosen, number, name, n_bytes))
-
-
-def mask(integers, number, key, masks):
-    """Add (or subtract) masks to integers and a check value.
-
-    Parameters
-    ----------
-    integers : ndarray of shape (2, n_integers)
-    number : int
-        Of the round.
-    key : bytes
-        Names the sum in the message, and is all that it takes, next to the number and
-        a key, to make the mask again.
-    masks : list of (KeyStream, bool)
-        Where masks come from, and whether this party adds or subtracts them.
-
-    Returns
-    -------
-    masked : bytes
-    """
-    limbs = np.concatenate([integers, check_limbs(key, 1)], axis=1)
-    for change, added in ((add_limbs, True), (subtract_limbs, False)):
-        streams = [stream for stream, adds in masks if adds is added]
-        for total in sum_of_masks(streams, number, key, limbs.shape[1]):
-            change(limbs, total)
-    n_values = limbs.shape[1] - _N_TAIL
-    return write_limbs(limbs[:, :n_values], limbs[:, n_values:], bytes_of_value(key))
 
 
 def check_limbs(key, n_parties):

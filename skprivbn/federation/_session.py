@@ -179,7 +179,7 @@ class Agreement:
 # are not kept.
 @lru_cache(maxsize=2)
 def _read_hellos(roster, hellos, session, roster_hash):
-    """Return name, identity and key of all, a digest of these, strictest limits."""
+    """Return name, identity and key of all; identities; a digest; strictest limits."""
     ends, limits = {}, []
     for i, name in enumerate(roster):
         hello = hellos[_HELLO_BYTES * i : _HELLO_BYTES * (i + 1)]
@@ -189,7 +189,8 @@ def _read_hellos(roster, hellos, session, roster_hash):
         ends[name] = name.encode(), identity, said[:32]
         limits.append(_LIMITS.unpack(said[32:]))
     fields = join_fields("keys of all", session, roster_hash, *chain(*ends.values()))
-    return ends, hashlib.sha256(fields).digest(), tuple(map(max, zip(*limits)))
+    keys_hash, limits = hashlib.sha256(fields).digest(), tuple(map(max, zip(*limits)))
+    return ends, tuple(end[1] for end in ends.values()), keys_hash, limits
 
 
 # For the same reason.
@@ -250,8 +251,8 @@ class PartySession:
         self._identity = identity
         self._pins = pins
         self._ephemeral = EphemeralKey()
-        #: name, identity and session key of every party
-        self._ends = {}
+        #: name, identity and session key of every party; identities, in order
+        self._ends, self._identities = {}, ()
         self._pairs = {} if pairs is None else pairs
         self._channels = {}
 
@@ -272,7 +273,7 @@ class PartySession:
         if len(hellos) != _HELLO_BYTES * len(self.roster):
             raise ProtocolError("malformed greetings")
         met = _read_hellos(self.roster, hellos, self.session, self.roster_hash)
-        self._ends, self.keys_hash, limits = met
+        self._ends, self._identities, self.keys_hash, limits = met
         self.min_rows, self.min_cell_count, self.round_results = limits
         self.round_results *= -1
         if self._pins is not None:
@@ -328,10 +329,12 @@ class PartySession:
         """
         if len(signatures) != SIGNATURE_BYTES * len(self.roster):
             raise ProtocolError("malformed signatures")
-        counted = set(counted)
-        identities = [end[1] if n in counted else None for n, end in self._ends.items()]
+        identities = self._identities
+        if counted != self.roster:
+            held = zip(self.roster, identities)
+            identities = tuple(key if name in counted else None for name, key in held)
         about = b"message", self.session, self.roster_hash, message
-        _check_signed(tuple(identities), signatures, n_losable, *about)
+        _check_signed(identities, signatures, n_losable, *about)
 
     def __reduce__(self):
         raise TypeError("a PartySession holds keys and cannot be pickled")
