@@ -304,9 +304,9 @@ class TagSecrets:
     def _pads_of(self, parties):
         """Return the sum of the pads of some parties."""
         pads = self._pads
-        if len(parties) == 1:
-            own = pads[self._parties.index(*parties)]
-            return int.from_bytes(own.tobytes(), "little")
+        if len(parties) <= _SHORT:
+            own = [pads[self._parties.index(name)].tobytes() for name in parties]
+            return sum(int.from_bytes(pad, "little") for pad in own)
         if len(parties) < len(pads):
             chosen = set(parties)
             pads = pads[[name in chosen for name in self._parties]]
