@@ -30,7 +30,12 @@ from skprivbn.programs._applied import (
     transform_at_holders,
 )
 from skprivbn.utils import tell_progress
-from skprivbn.utils._sklearn import SavedVersionMixin, StrOptions, _fit_context
+from skprivbn.utils._sklearn import (
+    CachedParameterNames,
+    SavedVersionMixin,
+    StrOptions,
+    _fit_context,
+)
 from skprivbn.utils._typing import TableLike
 
 __all__ = [
@@ -44,7 +49,7 @@ __all__ = [
 BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
-class BackendMixin(SavedVersionMixin):
+class BackendMixin(CachedParameterNames, SavedVersionMixin):
     """Says what to write where a backend that was given by name is to have parameters.
 
     Attributes

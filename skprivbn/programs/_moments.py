@@ -215,11 +215,9 @@ def add_moments(
         return sum(function(x, w) for x, w in _chunks(rows, weights))
 
     own = add(_first_moments)
-    n_own, own_sums, _ = np.split(own, 3)
+    n_own, own_sums, _ = own.reshape(3, -1)
     own_mean = own_sums / np.where(n_own > 0, n_own, 1.0)
     n_features, own_columns = len(own_mean), tuple(range(len(own_mean)))
-    # of a pair, its second column
-    of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())
 
     def count_first():
         n = add(lambda x, w: np.stack([w, w**2]) @ ~np.isnan(x))
@@ -235,7 +233,7 @@ def add_moments(
         about_it = add(lambda x, w: _first_moments(x - own_mean, w))
         own[-n_features:] = about_it[-n_features:]
     total = yield Sum(own, "counts, sums and absolute sums", count_first)
-    n, sums, sizes = np.split(total, 3)
+    n, sums, sizes = total.reshape(3, -1)
     known = np.where(n > 0, n, 1.0)
     mean, unit = sums / known, unit_of_squares(sizes / known, n)
     found = {"n_rows": n, "mean": mean, "covariance": None}
@@ -263,7 +261,8 @@ def add_moments(
         if pairs or second == "full":
             centres, few = centres_of_pairs(rows, about)
             cells.append(add(lambda x, w: rows_of_pairs((x - centres) / unit, w, few)))
-            columns += of_pairs * 4
+            # of a pair, its second column
+            columns += tuple(np.triu_indices(n_features, 1)[1].tolist()) * 4
         cells, columns = kish(np.hstack(cells)), columns + own_columns * 2
         return RowWeights(*spread, cells, columns, count_sides())
 
