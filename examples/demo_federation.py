@@ -1,8 +1,8 @@
 """A federation of three hospitals on this machine, from certificates to a fitted model.
 
-Run by ``make demo-federation``. A server and three sites start as processes of their
-own and talk over loopback with mutual TLS, as they would between organisations; every
-one of them is ended again.
+Run by ``make demo-federation``. A server and three sites start as separate processes
+and communicate over loopback with mutual TLS, as between organisations; all are
+stopped at the end.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
 """Write the three files of the README: invented stays, as hospitals export them.
 
-Columns come in another order at each hospital, gaps are empty cells, -9 or
-"unknown", and one file has a column that the others lack.
+Each hospital has another order of columns, missing values are empty cells, -9 or
+"unknown", and one file has an extra column.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Three estimators and a backend of others than skprivbn, which run on its sites."""
+"""Three third-party estimators and a backend, which run at sites."""
 
 from private_extras._kmedians import PrivateKMedians
 from private_extras._logistic import FederatedLogisticRegression

@@ -1,4 +1,4 @@
-"""k-medians with differential privacy: noisy counts of rows beside each centre."""
+"""Differentially private k-medians, from noisy counts of rows around each centre."""
 
 from dataclasses import dataclass, replace
 
@@ -14,21 +14,21 @@ from skprivbn.programs import keep_predictions
 
 @dataclass(frozen=True)
 class KMediansTerms(NoisyTerms):
-    """Public parameters, and how much one row changes what is told."""
+    """Public parameters, and the sensitivity of a release to one row."""
 
     bounds: np.ndarray
     n_clusters: int
     max_iter: int
 
     def check(self):
-        """Say what makes no sense: each step costs its part of epsilon."""
+        """Check the parameters; each step costs a part of epsilon."""
         if self.epsilon is None or self.delta or self.protects != "rows":
             raise ValueError("epsilon protects rows, by Laplace noise")
         if self.n_clusters < 1 or self.max_iter < 1:
             raise ValueError("n_clusters and max_iter must be positive")
 
     def mechanism(self, n_features):
-        """A row is counted in one cluster, and on one side in each feature."""
+        """One row changes one cluster's count, and one side per feature."""
         return CountMechanism.for_budget(self.epsilon, 0.0, 1 + n_features)
 
     def noise_of_a_step(self, n_features, n_parties):
@@ -39,9 +39,9 @@ class KMediansTerms(NoisyTerms):
 
 @program(KMediansTerms)
 def kmedians(me):
-    """Move each centre to the side on which more of its rows are, ever less."""
+    """Move each centre towards the majority of its rows, by decreasing steps."""
     terms, (low, high) = me.terms, me.terms.bounds
-    # whatever is in a row, it is clipped and not refused: an error would tell of it
+    # rows are clipped, never refused: an error would reveal a row
     X = np.asarray(me.numbers(bounds=terms.bounds))
     noise = terms.noise_of_a_step(len(low), len(me.roster))
     shares = (np.arange(terms.n_clusters) + 0.5) / terms.n_clusters
@@ -69,7 +69,7 @@ def count_sides(X, centres):
 
 
 class PrivateKMedians(ClusterMixin, PrivateEstimator):
-    """Medians of clusters of rows of several parties, which noise hides."""
+    """Differentially private cluster medians of the rows of several parties."""
 
     protocols = (kmedians, keep_predictions)
 

@@ -1,4 +1,4 @@
-"""Logistic regression by Newton's method, one secure sum a step."""
+"""Logistic regression by Newton's method, one secure sum per step."""
 
 from dataclasses import dataclass
 
@@ -14,20 +14,20 @@ from skprivbn.programs import keep_predictions, score_rows
 
 @dataclass(frozen=True)
 class NewtonTerms(Terms):
-    """Public parameters: checked here, and again where they arrive."""
+    """Public parameters, checked here and again at every party."""
 
     C: float
     max_iter: int
 
     def check(self):
-        """Say what makes no sense."""
+        """Check the parameters."""
         if self.C <= 0 or self.max_iter < 1:
             raise ValueError("C and max_iter must be positive")
 
 
 @program(NewtonTerms)
 def newton(me):
-    """Step until steps are small: every party does the same from verified totals."""
+    """Iterate until convergence; all parties compute the same from verified totals."""
     X, y = np.asarray(me.numbers()), me.block["y"]
     if not np.isin(y, [0, 1]).all():
         raise PartyRefusal("invalid-data")
@@ -36,7 +36,7 @@ def newton(me):
     while n_iter < me.terms.max_iter:
         p = expit(X @ coef)
         gradient, hessian = X.T @ (y - p), (X.T * (p * (1 - p))) @ X
-        # with which rows enter the gradient, and the Hessian
+        # of the rows in the gradient and in the Hessian
         weights = RowWeights.of(np.column_stack([y - p, p * (1 - p)]))
         derivatives = np.append(gradient, hessian)
         total = yield Sum(derivatives, "gradient and Hessian", weights)
@@ -48,7 +48,7 @@ def newton(me):
 
 
 def newton_step(total, coef, C):
-    """Return the step that maximises the penalised likelihood's parabola."""
+    """Return the Newton step of the penalised log-likelihood."""
     penalty = np.append(np.full(len(coef) - 1, 1 / C), 0.0)
     gradient, hessian = total[: len(coef)], total[len(coef) :].reshape(len(coef), -1)
     return np.linalg.solve(hessian + np.diag(penalty), gradient - penalty * coef)

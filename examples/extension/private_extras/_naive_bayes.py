@@ -19,7 +19,7 @@ def class_moments(me):
     rows = np.column_stack([np.ones(len(X)), X, X**2])
     classes = np.column_stack([y == 0, y == 1])
     sums = [rows[y == label].sum(axis=0) for label in (0, 1)]
-    # which rows count in which class: nobody reads a sum about too few of them
+    # the rows of each class: nobody reads a sum with too few effective rows
     weights = RowWeights.of(classes)
     total = yield Sum(sums, "number, sums and squares of rows by class", weights)
     total = total.reshape(2, -1)

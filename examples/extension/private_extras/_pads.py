@@ -11,7 +11,7 @@ from skprivbn.crypto import (
 
 
 class PadsBackend(AdditiveBackend):
-    """Add one-time pads; the parties, who know them all, take them off the sum."""
+    """Add one-time pads; the parties, who know all pads, subtract them from the sum."""
 
     name = "pads"
     kind = "masked"
@@ -23,11 +23,11 @@ class PadsBackend(AdditiveBackend):
         yield
 
     def add_parts(self, columns):
-        """Add what looks random; the coordinator's part."""
+        """Add padded vectors; the coordinator's part."""
         return [limbs_to_bytes(sum_limbs(columns[0]))]
 
     def describe(self, roster):
-        """Say for the ledger who can read what."""
+        """Describe for the ledger who can read what."""
         return {
             "sum_known_to": "all parties",
             "hidden_by": "pads under a key of all parties",
@@ -51,7 +51,7 @@ class PadsSession(SumSession):
         return [limbs_to_bytes(sum_limbs([limbs_to_bytes(integers), pad]))]
 
     def reveal_integers(self, total, n_integers):
-        """Take the pads of all off the sum."""
+        """Subtract the pads of all parties from the sum."""
         integers = limbs_from_bytes(total.parts[0]).copy()
         for party in self._roster:
             pad = self._pad(party, total.round, total.key, n_integers)
