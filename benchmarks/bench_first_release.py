@@ -1,7 +1,7 @@
-"""What small fits cost, against those of an earlier release.
+"""What small fits cost, against those of release 0.2.
 
-``FIRST_RELEASE=<a checkout> python benchmarks/bench_first_release.py`` takes a minute.
-Fits are of 600 rows at three parties, with the same parameters and numbers of
+``FIRST_RELEASE=<a checkout of it> python benchmarks/bench_first_release.py`` takes a
+minute. Fits are of 600 rows at three parties, with the same parameters and numbers of
 iterations. Both releases run in turns, each in a process of its own, three times; the
 fastest fit counts. Bytes are those of all messages, there and back.
 """
@@ -82,7 +82,7 @@ def main():
     first, now = (np.min(results, axis=0) for results in runs.values())
     ratios = [
         {
-            "ms of the first release": 1e3 * old[0],
+            "ms of release 0.2": 1e3 * old[0],
             "ms today": 1e3 * new[0],
             "CPU": new[0] / old[0],
             "bytes": new[1] / old[1],
