@@ -54,8 +54,8 @@ from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH
-#: bytes of every stream made in advance at least; trees worked on at a time
-_ADVANCE, _WORK = 1 << 8, 8
+#: bytes of every stream made in advance, at least and at most; trees at a time
+_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 13, 8
 _CHUNK = 1 << 15
 #: blocks hashed at a time
 _HASHED = 1 << 12
@@ -81,7 +81,6 @@ class LinearHash:
 
     def __call__(self, columns):
         """Hash the rows of an array (n, n_bytes) of bytes: (n, 16)."""
-        columns = np.ascontiguousarray(columns)
         parts = [bytes(columns.shape[1]), *map(memoryview, columns)]
         tags = b"".join([self._cipher.encrypt(_NONCE, b"", part) for part in parts])
         hashed = np.frombuffer(tags, dtype=np.uint8).reshape(-1, _HASH)
@@ -188,17 +187,16 @@ class _Streams:
 
     def next_rows(self, n_bytes):
         """Return sums (N_TREES, n_bytes) and sums by bits (N_BASE, n_bytes)."""
-        ready = self._ready
-        missing = n_bytes - ready[0].shape[1]
+        missing = n_bytes - self._ready[0].shape[1]
         if missing > 0:
-            # some in advance: many calls want a few bytes only
-            fresh = self._add_up(-(-max(missing, _ADVANCE) // 16) * 16)
-            if missing < n_bytes:
-                fresh = [np.concatenate(both, axis=1) for both in zip(ready, fresh)]
-            ready = fresh
-        # a copy, which lets go of what is used
-        self._ready = [part[:, n_bytes:].copy() for part in ready]
-        return [part[:, :n_bytes] for part in ready]
+            # as much in advance as was made before: calls of AES are dear, bytes cheap
+            advance = min(max(_ADVANCE, 16 * self._n_blocks), _AHEAD)
+            fresh = self._add_up(-(-max(missing, advance) // 16) * 16)
+            pairs = zip(self._ready, fresh)
+            self._ready = [np.concatenate(pair, axis=1) for pair in pairs]
+        rows = [part[:, :n_bytes] for part in self._ready]
+        self._ready = [part[:, n_bytes:] for part in self._ready]
+        return rows
 
     def _add_up(self, n_bytes):
         counters = np.empty((n_bytes // 16, 2), dtype=np.uint64)
