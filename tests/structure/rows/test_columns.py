@@ -305,8 +305,8 @@ def shift_a_count(monkeypatch):
         shares = yield from honest(self, tables)
         if self._talk.name == "lab":
             for share in shares:
-                share.flat[0] += share.dtype.type(10)
-                share.flat[-1] -= share.dtype.type(10)
+                share.flat[:1] += share.dtype.type(10)
+                share.flat[-1:] -= share.dtype.type(10)
         return shares
 
     monkeypatch.setattr(ColumnTables, "share", lie)
