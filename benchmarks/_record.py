@@ -1,7 +1,8 @@
 """Keep what a benchmark measured: ``benchmarks/results/NAME.json``, one row a line.
 
-A file holds the machine, the command that reproduces it and ``rows``, a list of flat
-dictionaries. ``benchmarks/report.py`` makes its tables and plots from nothing else.
+A file holds the machine, the command that reproduces it, the CPU seconds of that and
+``rows``, a list of flat dictionaries. ``benchmarks/report.py`` makes its tables and
+plots from nothing else.
 """
 
 import json
@@ -50,6 +51,8 @@ def record(name, rows, **more):
     head = {
         "machine": machine(),
         "command": f"python benchmarks/{shlex.join(arguments)}",
+        # of this run, which may have gone on after rows of another one
+        "CPU_seconds": round(sum(os.times()[:4])),
         **more,
     }
     fields = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
