@@ -55,7 +55,7 @@ from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH
 #: bytes of every stream made in advance, at least and at most; trees at a time
-_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 13, 8
+_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 8
 _CHUNK = 1 << 15
 #: blocks hashed at a time
 _HASHED = 1 << 12
@@ -196,6 +196,9 @@ class _Streams:
             self._ready = [np.concatenate(pair, axis=1) for pair in pairs]
         rows = [part[:, :n_bytes] for part in self._ready]
         self._ready = [part[:, n_bytes:] for part in self._ready]
+        if self._ready[0].shape[1] < n_bytes:
+            # a copy, which lets go of what is used: many streams wait for their turn
+            self._ready = [part.copy() for part in self._ready]
         return rows
 
     def _add_up(self, n_bytes):
