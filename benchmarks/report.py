@@ -93,6 +93,11 @@ SECTIONS = {
         "Unknown structure: `CollectiveBayesianNetwork` on Asia",
         curves=(Curve("fraction", "wrong links", "selection", log=False),),
     ),
+    "collective_limits": Section(
+        "Small counts that are not opened: `CollectiveBayesianNetwork`",
+        "Links missed and made up on Asia, whatever their direction, and divergence "
+        "from the network that records were drawn from.",
+    ),
     "collective_rows": Section(
         "Which rows to send: `CollectiveBayesianNetwork`",
         "Kullback-Leibler divergences from the pooled fit, by the fraction of rows "

@@ -103,10 +103,10 @@ class PartyError(RuntimeError):
         "than its site file allows for so many rows; or min_cell_count: few of its "
         "rows share a cell, category, cluster or bin, or lack an entry (join levels "
         "with min_frequency=, or use epsilon=)",
-        "small-cells": "the fit opens counts as they are, also small ones, and its "
-        "site file says min_cell_count: learn with PrivateK2StructureLearner from "
-        "columns or FederatedBayesianNetwork from rows (without EM), whose "
-        "counts come in steps, or have the site allow min_cell_count = 1",
+        "small-cells": "the fit shows rows, or adds up fractions of them, and its "
+        "site file says min_cell_count: choose disclosure='private_counts' for "
+        "columns, or FederatedBayesianNetwork without EM for rows, or have the site "
+        "allow min_cell_count = 1",
         "unknown-step": "a transformer in front of an exact question was not fitted to "
         "these columns with this site: fit it to the same rows (encoders may also have "
         "the labels that the site declares)",

@@ -48,7 +48,6 @@ ALIKE = {
     "codes": "answered",
     "indicators": "answered",
     "sums in the clear": "refused",
-    "collective of columns": "refused",
     "rows shown": "refused",
 }
 

@@ -138,13 +138,36 @@ def check_rows(
     least = np.full(len(rows), min_cell_count if weights is COUNTS else min_rows)
     if isinstance(weights, RowWeights):
         least[weights.total.size :] = min_cell_count
-    few = (rows > 0) & (rows < least - _SLACK) & (least > 1)
+    few = are_few(rows, least)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
         named = [c if isinstance(c, tuple) else (c,) for c in about]
         columns = set().union(*(c for c, is_few in zip(named, few) if is_few))
         raise TooFewRows(what, few, sorted(columns - {None}, key=str))
     return total[:n_values]
+
+
+def are_few(rows: np.ndarray, least: Any) -> np.ndarray:
+    """Tell which numbers of rows are too small to be told; none at all may be.
+
+    Parameters
+    ----------
+    rows : ndarray
+        Counts, or effective numbers of rows.
+    least : int or ndarray of int
+        The smallest that may be told.
+
+    Returns
+    -------
+    few : ndarray of bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> are_few(np.array([0, 1, 4, 5]), 5)
+    array([False,  True,  True, False])
+    """
+    return (rows > 0) & (rows < least - _SLACK) & (np.asarray(least) > 1)
 
 
 def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.ndarray:
@@ -451,8 +474,8 @@ def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
     cells.append(rows_of_pairs(rows - centres, ones, counted))
     cells.append(rows_of_values(rows, ones, count_values(rows)))
     n_rows = kish(np.hstack(cells))
-    few = (n_rows > 0) & (n_rows < min_cell_count - _SLACK)
-    if min_cell_count > 1 and few.any():
+    few = are_few(n_rows, min_cell_count)
+    if few.any():
         raise TooFewRows("moments of own columns", few)
 
 

@@ -1,7 +1,8 @@
 """Tables of columns that different parties hold: every holder gets a share of each.
 
 A table of one holder's columns is counted by it alone. Of two holders, the last
-configuration of each follows from its own counts and is not computed on shares. Half
+configuration of each follows from its own counts and is not computed on shares.
+Whether a table has small counts is found on shares, before anybody sees one. Half
 the L1 distance of a table to the one that a model expects, both of all records, is the
 number of records that are in a cell too many: of the difference of every cell, a lookup
 in one public table finds them.
@@ -21,8 +22,11 @@ from skprivbn.crypto.shares import (
     SharedLookup,
     branch_links,
     joint_counts,
+    open_numbers,
+    shared_lookup,
     together,
 )
+from skprivbn.federation.gate import are_few
 
 
 class ColumnTables:
@@ -94,13 +98,64 @@ class ColumnTables:
         -------
         shares : ndarray of shape (n_tables,)
         """
-        talk, crossing = self._talk, self._crossing(tables)
+        # differences have a sign: the upper half of the table is for negative ones
+        n_counts = self._n_counts()
+        surplus = np.append(np.arange(n_counts), np.zeros(n_counts, dtype=int))
+        return (yield from self._look_up(tables, surplus, expected))
+
+    def are_few(
+        self, tables: Sequence[tuple[int, ...]], least: int
+    ) -> Generator[Any, Any, np.ndarray]:
+        """Find the tables that have counts too small to be told.
+
+        Parameters
+        ----------
+        tables : sequence of tuple of int
+        least : int
+            The smallest count, but none, that may be told.
+
+        Returns
+        -------
+        few : ndarray of bool of shape (n_tables,)
+            Nothing else is opened, and this to the holders of a table; False for all
+            others.
+        """
+        small = are_few(np.arange(self._n_counts()), least).astype(np.int64)
+        n_small = yield from self._look_up(tables, small)
+        most = min(self._n_records, max(map(self._n_cells, tables), default=0))
+        is_any = np.minimum(np.arange(1 << most.bit_length()), 1)[None]
+
+        def open_whether_any(talk, label, numbers):
+            holders = self._holders(tables[numbers[0]])
+            links, which = branch_links(self._links, label), np.zeros_like(numbers)
+            shares = yield from shared_lookup(
+                talk, links, holders, n_small[numbers], is_any, which
+            )
+            return (yield from open_numbers(talk, holders, shares))
+
+        crossing = self._crossing(tables, "whether any")
         sides = {
-            label: _Distances(
+            label: partial(open_whether_any, label=label, numbers=np.array(numbers))
+            for label, numbers in crossing.items()
+        }
+        found = yield from together(self._talk, sides)
+        few = [n > 0 and self._peers(v) == [] for n, v in zip(n_small, tables)]
+        for label, numbers in crossing.items():
+            for number, is_few in zip(numbers, found[label]):
+                few[number] = is_few > 0
+        return np.array(few, dtype=bool)
+
+    def _look_up(self, tables, entries, expected=None):
+        """Share sums of public entries: of every count, the entry of that number."""
+        talk, crossing = self._talk, self._crossing(tables, "lookups")
+        if expected is None:
+            expected = [np.zeros((), dtype=np.int64)] * len(tables)
+        sides = {
+            label: _CellLookups(
                 self._holders(tables[numbers[0]]),
                 branch_links(self._links, label, self._peers(tables[numbers[0]])),
                 [self._n_cells(tables[i]) for i in numbers],
-                self._n_records,
+                entries,
             )
             for label, numbers in crossing.items()
         }
@@ -122,18 +177,22 @@ class ColumnTables:
             shares[numbers] = found[label]
         for number, variables in enumerate(tables):
             if self._holders(variables) == [talk.name]:
-                own = self._known[variables].astype(np.int64)
-                shares[number] = np.maximum(own - expected[number], 0).sum()
+                own = self._known[variables].astype(np.int64) - expected[number]
+                shares[number] = entries[own].sum()
         return shares
 
-    def _crossing(self, tables):
+    def _n_counts(self):
+        """Return a power of two above all counts."""
+        return 1 << self._n_records.bit_length()
+
+    def _crossing(self, tables, purpose):
         """Number the tables that this party holds with others, by their holders."""
         found = {}
         for number, variables in enumerate(tables):
             holders = self._holders(variables)
             if len(holders) > 1 and self._talk.name in holders:
                 places = " ".join(str(self._talk.roster.index(n)) for n in holders)
-                found.setdefault(f"distances {places}", []).append(number)
+                found.setdefault(f"{purpose} {places}", []).append(number)
         # in an order on which all agree
         return dict(sorted(found.items()))
 
@@ -241,8 +300,8 @@ class ColumnTables:
         self._known[variables] = counts.transpose([axes.index(v) for v in variables])
 
 
-class _Distances:
-    """Half the distances of tables that have the same holders.
+class _CellLookups:
+    """Sums over the cells of tables that have the same holders.
 
     Parameters
     ----------
@@ -250,26 +309,22 @@ class _Distances:
     links : dict of Link
     sizes : list of int
         Cells of every table.
-    n_records : int
+    entries : ndarray of int64
+        Public: what is added up.
     """
 
-    def __init__(self, holders, links, sizes, n_records):
-        self._holders, self._links = holders, links
-        self._starts = np.cumsum([0, *sizes[:-1]])
-        # differences have a sign: the upper half of the table is for negative ones
-        n_counts = 1 << n_records.bit_length()
-        surplus = np.append(np.arange(n_counts), np.zeros(n_counts, dtype=int))
-        self._lookup = SharedLookup(holders, surplus[None], np.zeros(sum(sizes), int))
+    def __init__(self, holders, links, sizes, entries):
+        self._holders, self._links, self._sizes = holders, links, sizes
+        self._lookup = SharedLookup(holders, entries[None], np.zeros(sum(sizes), int))
 
     def prepare(self, talk):
         """Make what does not need the counts."""
         return self._lookup.prepare(talk, self._links)
 
     def look_up(self, talk, tables, expected):
-        """Return own shares of the distances."""
-        differences = np.concatenate([table.ravel() for table in tables])
+        """Return own shares of the sums."""
         if talk.name == self._holders[0]:
-            expected = np.concatenate([table.ravel() for table in expected])
-            differences -= expected.astype(differences.dtype)
-        surplus = yield from self._lookup.look_up(talk, self._links, differences)
-        return np.add.reduceat(surplus, self._starts)
+            tables = [t - e.astype(t.dtype) for t, e in zip(tables, expected)]
+        numbers = np.concatenate([table.ravel() for table in tables])
+        found = yield from self._lookup.look_up(talk, self._links, numbers)
+        return np.add.reduceat(found, np.cumsum([0, *self._sizes[:-1]]))

@@ -100,7 +100,7 @@ class ResampledTables:
     def __init__(self, tables, rng):
         self.tables, self.n_states, self._rng = tables, tables.n_states, rng
         self.fits, self.variance = tables.fits, tables.variance
-        self.asking, self._drawn = tables.asking, {}
+        self.asking, self.hides, self._drawn = tables.asking, tables.hides, {}
 
     def __call__(self, variables):
         """Return the table of some variables, its axes in ascending order of them."""

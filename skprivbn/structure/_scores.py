@@ -16,6 +16,9 @@ _MAX_LOOKUP = 1 << 18
 #: how often noise is drawn to see what it gains, and what counts as chance then
 _N_DRAWS, _SURPRISE = 32, 3.0
 
+#: of families whose table is hidden: below all scores, and differences are numbers
+_NEVER = -(1 << 61)
+
 #: fractional bits of scores of mechanisms, which are sums of floats
 _MECHANISM_BITS = 10
 
@@ -88,6 +91,8 @@ class TableScores(LocalScores):
             now, known = self.score(child, parents), {}
         keys = [(child, tuple(sorted((*parents, v)))) for v in candidates]
         for v, key in zip(candidates, keys):
+            if key not in known and self.tables.hides([child, *key[1]]):
+                known[key] = _NEVER
             if key not in known:
                 family = [child, *key[1]]
                 table = self.tables(family)

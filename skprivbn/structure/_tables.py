@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skprivbn.bayesian_network._labels import count_rows
+from skprivbn.federation import TooFewRows
+from skprivbn.federation.gate import are_few
 from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._states import public_states
 from skprivbn.graphical_model._tables import Contribution, TableLayout
@@ -22,6 +24,8 @@ MAX_CELLS = 1 << 16
 ROUND_CELLS = 1 << 20
 #: tables with fewer cells, but for the last variable, are counted as matrix products
 _SMALL = 16
+#: instead of every count of a table that is not told
+HIDDEN = -1
 #: entries of all rows that are looked at together
 _CHUNK = 1 << 20
 #: entries of the largest matrix of indicators: 64 MB, and sums of ones stay exact
@@ -133,6 +137,8 @@ class Asked(ABC):
         if key not in self._kept:
             for _ in self.asking([key]):
                 raise LookupError(f"{self.kind} of {key} were not asked for")
+        if key not in self._kept:
+            raise TooFewRows(f"{self.kind} of {key}", np.ones(1, dtype=bool), key)
         return self._kept[key]
 
 
@@ -148,6 +154,11 @@ class AskedTables(Asked):
         follow from a larger one by summation are not asked for.
     max_cells : int, default=65536
         Cells of the largest table.
+
+    Notes
+    -----
+    Who answers may hide a table that has small counts: all its numbers are `HIDDEN`.
+    Tables of more variables have small counts, too, and are not asked for.
     """
 
     kind = "tables"
@@ -157,12 +168,22 @@ class AskedTables(Asked):
         self.consistent, self.max_cells = consistent, min(max_cells, MAX_CELLS)
         # of every set of variables, a larger one whose table is known
         self._larger = {}
+        #: sets of variables that were asked for, and whose tables are hidden
+        self.hidden = []
 
     @classmethod
-    def from_rows(cls, codes, n_states, weights=None, max_cells=MAX_CELLS):
-        """Count rows at hand, of shape (n_samples, n_variables)."""
+    def from_rows(cls, codes, n_states, weights=None, max_cells=MAX_CELLS, least=0):
+        """Count rows at hand, of shape (n_samples, n_variables).
+
+        Tables with counts below `least`, but some, are hidden.
+        """
         if weights is None:
-            count = RowCounts(codes, n_states).count
+            counted = RowCounts(codes, n_states).count
+
+            def count(asked):
+                sizes = [prod(n_states[v] for v in variables) for variables in asked]
+                return hide_few(counted(asked), sizes, least)
+
         else:
 
             def count(asked):
@@ -173,14 +194,29 @@ class AskedTables(Asked):
 
     def fits(self, variables):
         """Tell which further variables leave a table that is not too large."""
-        return self.n_numbers(variables) * np.array(self.n_states) <= self.max_cells
+        fits = self.n_numbers(variables) * np.array(self.n_states) <= self.max_cells
+        for hidden in self.hidden:
+            if len(more := hidden - set(variables)) < 2:
+                fits[list(more or range(len(fits)))] = False
+        return fits
+
+    def hides(self, variables):
+        """Tell whether a table has small counts."""
+        return any(hidden <= set(variables) for hidden in self.hidden)
+
+    def asking(self, wanted):
+        """Ask for what is not known, and again for what a hidden table would tell."""
+        wanted, n_hidden = [*wanted], -1
+        while n_hidden < len(self.hidden):
+            n_hidden = len(self.hidden)
+            yield from super().asking(wanted)
 
     def variance(self, variables):
         """Return the variance of the noise of every cell of a table: none."""
         return 0.0
 
     def _unknown(self, wanted):
-        new = super()._unknown(wanted)
+        new = [v for v in super()._unknown(wanted) if not self.hides(v)]
         if not self.consistent:
             return new
         known = {part for variables in new for part in _parts(variables)}
@@ -189,13 +225,16 @@ class AskedTables(Asked):
         return [v for v, is_known in zip(new, follows) if not is_known]
 
     def _compact(self, numbers):
-        if numbers.dtype.kind != "i":
+        if numbers.dtype.kind != "i" or numbers.min(initial=0) == HIDDEN:
             return numbers
         # what grows with the number of tables
         return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
 
     def _keep(self, variables, numbers):
         key = tuple(sorted(variables))
+        if numbers[0] == HIDDEN:
+            self.hidden.append(set(key))
+            return
         table = numbers.reshape([self.n_states[v] for v in variables])
         self._kept[key] = table.transpose([variables.index(v) for v in key])
         for part in _parts(key) if self.consistent else ():
@@ -216,6 +255,29 @@ class AskedTables(Asked):
         ascending, table = sorted(variables), self(variables)
         table = table.astype(wide(table), copy=False)
         return table.transpose([ascending.index(v) for v in variables])
+
+
+def hide_few(counts, sizes, least):
+    """Hide tables that have counts too small to be told.
+
+    Parameters
+    ----------
+    counts : ndarray of int64
+        Those of all tables in a row; changed in place.
+    sizes : sequence of int
+        Cells of every table.
+    least : int
+        The smallest count, but none, that may be told.
+
+    Returns
+    -------
+    counts : ndarray of int64
+    """
+    few = are_few(counts, least)
+    if few.any():
+        table = np.repeat(np.arange(len(sizes)), sizes)
+        counts[np.isin(table, table[few])] = HIDDEN
+    return counts
 
 
 def _parts(variables):

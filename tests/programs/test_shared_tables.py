@@ -44,3 +44,50 @@ def test_shares_add_up_to_tables(n_parties, ring):
         # a share alone is other numbers each time
         crossing = TABLES.index((0, 1))
         assert not np.array_equal(found[0][crossing], table_of(X, (0, 1)))
+
+
+@pytest.mark.parametrize("least", [3, 4, 5])
+@pytest.mark.parametrize("n_parties", [1, 2, 3])
+def test_which_tables_have_small_counts(n_parties, least):
+    """Columns are at one holder, at two or three; four rows are above, at, below it."""
+    X = np.repeat([[0, 0, 0, 0], [1, 1, 1, 0], [1, 2, 3, 0]], [4, 20, 20], axis=0)
+    owners = [NAMES[v % n_parties] for v in range(4)]
+    asked = [(0, 1), (0, 1, 2), (1, 2), (2,), (0, 3), (3,), (1, 0)]
+
+    def side(talk, links, i):
+        codes = {v: X[:, v] for v in range(4) if owners[v] == talk.name}
+        tables = ColumnTables(talk, links, owners, N_STATES, codes, np.uint8)
+        few = yield from tables.are_few(asked, least)
+        return few, (yield from tables.are_few(asked[:3], 1))
+
+    for i, (few, none) in enumerate(run_sides(side, n_parties)):
+        held = [any(owners[v] == NAMES[i] for v in variables) for variables in asked]
+        # all rows have the state of the last column
+        expected = [
+            least > 4 and is_held and v != (3,) for is_held, v in zip(held, asked)
+        ]
+        assert few.tolist() == expected
+        assert not none.any()
+
+
+def test_only_bits_say_which_tables_have_small_counts():
+    """All tables alike but for their counts: what is said has the same form."""
+    said = []
+    for n_rare in (0, 1, 2, 3):
+        X = np.repeat([[0, 0], [1, 1]], [60 - n_rare, n_rare], axis=0)
+
+        def side(talk, links, i, X=X):
+            tables = ColumnTables(talk, links, NAMES, (2, 2), {i: X[:, i]}, np.uint8)
+            return (yield from tables.are_few([(0, 1)], 3))
+
+        transcript: list = []
+        found = run_sides(side, 2, transcript=transcript)
+        assert [few.tolist() for few in found] == [[n_rare in (1, 2)]] * 2
+        said.append([(a, b, _form(payload)) for a, b, payload in transcript])
+    assert all(words == said[0] for words in said)
+
+
+def _form(payload):
+    return sorted(
+        (label, len(part)) for label, parts in payload.items() for part in parts
+    )

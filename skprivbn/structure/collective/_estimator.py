@@ -67,6 +67,7 @@ from skprivbn.utils._typing import RandomStateLike, TableLike
 SEARCH_PARAMS = {
     "significance": [Interval(Real, 0, 1, closed="neither")],
     "post_process": ["boolean"],
+    "min_cell_count": [Interval(Integral, 0, None, closed="left")],
 }
 
 
@@ -190,8 +191,10 @@ class CollectiveBayesianNetwork(
         Most parents of a column within its site, and again across sites.
     search_params : dict, default=None
         Settings of the search: `significance` (0.01), the level of the tests of
-        ``"cheng_bell_liu"``, and `post_process` (True), whether to score local edges
-        again that a variable at another site may explain.
+        ``"cheng_bell_liu"``; `post_process` (True), whether to score local edges
+        again that a variable at another site may explain; and `min_cell_count` (0):
+        tables with a smaller count, but some, are not opened, and what needs them is
+        not considered. Sites raise it to what their files say.
     alpha : float, default=1.0
         Pseudo-count of every cell of a table; 0 gives maximum likelihood.
     states : mapping or list, default=None
@@ -412,17 +415,20 @@ class CollectiveBayesianNetwork(
         )
         note_alignment(ledger, terms)
         if partition.n_parties > 1:
-            self._describe(ledger, federation.roster[0], found["n_sent"])
+            self._describe(ledger, federation.roster[0], found)
         return found
 
-    def _describe(self, ledger, centre, n_sent):
+    def _describe(self, ledger, centre, found):
         if self.disclosure == "rows":
-            words = f"{n_sent} rows of all sites, side by side"
+            words = f"{found['n_sent']} rows of all sites, side by side"
             ledger.learns(centre, words, "raw rows")
             return
         backend = resolve_count_backend(self.backend)
         ledger.note(backend.describe(), "technique", named_parameters(backend))
         ledger.learns(centre, "counts of the tables that its search asks for")
+        if found["n_hidden"]:
+            words = "that {n_hidden} of these tables have small counts, instead of them"
+            ledger.learns(centre, words.format_map(found))
         ledger.note(
             f"semi-honest security: sites follow the protocol; {centre}, the centre, "
             "learns every table that the search asks for, not only the final ones",
@@ -487,6 +493,7 @@ class CollectiveBayesianNetwork(
                 SEARCH_PARAMS,
                 significance=0.01,
                 post_process=True,
+                min_cell_count=0,
             ),
         )
 

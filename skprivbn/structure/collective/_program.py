@@ -15,10 +15,10 @@ import numpy as np
 
 from skprivbn.bayesian_network._base import MAX_STATES, check_states
 from skprivbn.bayesian_network._dag import graph_of, parents_of
-from skprivbn.crypto.shares import Conversation
+from skprivbn.crypto.shares import Conversation, bit_length_dtype
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
-from skprivbn.federation import Me, PartyRefusal, converse, program
+from skprivbn.federation import Me, PartyRefusal, TooFewRows, converse, program
 from skprivbn.federation.program import require
 from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import (
@@ -30,7 +30,7 @@ from skprivbn.programs._columns import (
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import complete
-from skprivbn.structure._tables import AskedTables
+from skprivbn.structure._tables import HIDDEN, AskedTables
 from skprivbn.structure.collective._site import (
     Site,
     common_lowest,
@@ -98,6 +98,7 @@ class CollectiveTerms(LabelTerms):
     max_parents: int
     significance: float
     post_process: bool
+    min_cell_count: int
     alpha: float
     disclosure: Literal["private_counts", "rows"]
     selection: str
@@ -121,6 +122,11 @@ class CollectiveTerms(LabelTerms):
                     f"column {name!r} has {len(labels)} states, more than "
                     f"{MAX_STATES}: merge some"
                 )
+        if self.shows_rows() and self.min_cell_count > 1:
+            raise ValueError(
+                "min_cell_count is about counts that are opened, and disclosure='rows' "
+                "shows rows: choose disclosure='private_counts'"
+            )
         if self.model is not None:
             self.model.check(self.owners)
             if self.model.leaves_rows_out and self.disclosure != "rows":
@@ -148,6 +154,7 @@ NO_LINKS: dict[str, Any] = {
     "cross_counts": [],
     "cuts": {},
     "n_sent": 0,
+    "n_hidden": 0,
 }
 
 
@@ -159,8 +166,8 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
     that no site explains well (or none, and count together instead); the centre learns
     the links between sites, and adds them to the local networks.
     """
-    if me.min_cell_count > 1:
-        raise PartyRefusal("small-cells", "counts of several sites are opened")
+    if me.min_cell_count > 1 and me.terms.shows_rows():
+        raise PartyRefusal("small-cells", "rows of several sites are shown")
     terms, talk = me.terms, start_talk(me)
     codes, states = read_codes(me, terms.names, terms.states)
     records = yield from find_records(me, talk)
@@ -255,14 +262,22 @@ def be_centre(
     found : dict
         ``parents`` of every column, ``removed`` local edges that were found false,
         ``cross_counts`` of columns with a parent at another site; ``n_sent`` rows, and
-        below which log-likelihood at each site (``cuts``).
+        below which log-likelihood at each site (``cuts``); ``n_hidden`` tables that
+        have small counts, and were asked for.
     """
     if sample is None:
         n_samples = len(site.codes)
         tables = AskedTables(site.n_states, max_cells=largest_table(n_samples))
         steps = _learning_links(me.terms, local, TableScores(tables, n_samples, "bic"))
-        links = yield from asking_others(steps, partial(count_on_shares, talk, site))
-        found = NO_LINKS | links
+        answer = partial(count_on_shares, me, talk, site)
+        try:
+            links = yield from asking_others(steps, answer)
+        except TooFewRows as few:
+            # its own columns are those that a site can name
+            own = [v for v in few.columns if v in site.variables]
+            few.columns = tuple(map(site.variables.index, own))
+            raise
+        found = NO_LINKS | links | {"n_hidden": len(tables.hidden)}
     else:
         codes, cuts = yield from _receive_rows(me, talk, site, sample)
         found = NO_LINKS | {"cuts": cuts, "n_sent": len(codes)}
@@ -286,7 +301,7 @@ def _learning_links(terms, local, scores):
         graph = joined = yield from joining_graphs(own, links, scores)
         if terms.post_process:
             graph = yield from explaining_away(joined, terms.owners, scores)
-        removed = np.argwhere(joined & ~graph).tolist()
+        removed = np.argwhere(own & ~graph).tolist()
     families, tables = families_across(graph, terms.owners), scores.tables
     yield from tables.asking(families.values())
     return {
@@ -300,12 +315,13 @@ def _learning_links(terms, local, scores):
 
 
 def count_on_shares(
-    talk: Conversation, site: Site, question: Any
+    me: Me, talk: Conversation, site: Site, question: Any
 ) -> Generator[Any, Any, np.ndarray]:
     """Have all sites count the tables that the centre's search lacks.
 
     Parameters
     ----------
+    me : Me
     talk : Conversation
     site : Site
     question : Question
@@ -313,25 +329,30 @@ def count_on_shares(
     Returns
     -------
     counts : ndarray of int64
-        Those of all tables in a row.
+        Those of all tables in a row, `HIDDEN` those of a table that has small counts:
+        sites find that out on shares, and send none.
     """
-    asked = question.asked
+    asked, owners = question.asked, me.terms.owners
     for peer in talk.peers:
         talk.send(peer, {"count": [list(variables) for variables in asked]})
-    shares = yield from converse(site.count(asked), "shares of counts")
+    told = {me.name: (yield from converse(site.count(asked), "shares of counts"))}
     for peer in talk.peers:
-        theirs = yield from converse(
+        told[peer] = yield from converse(
             talk.receive(peer), "which tables to count", "public"
         )
-        if type(theirs) is not list or len(theirs) != len(asked):
+        if type(told[peer]) is not list or len(told[peer]) != len(asked):
             raise ProtocolError("a site tells other shares than it was asked for")
-        for own, share in zip(shares, theirs):
-            if share is not None:
-                if not is_array(share, own.shape, own.dtype):
-                    raise ProtocolError("a share has another shape or type")
-                own += share
-    counts = [table.astype(np.int64) for table in shares]
-    require(all(map(site.can_be_counts, asked, counts)), "inconsistent")
+    ring, counts = bit_length_dtype(len(site.codes).bit_length()), []
+    for i, variables in enumerate(asked):
+        shape = tuple(site.n_states[v] for v in variables)
+        shares = [told[name][i] for name in {owners[v] for v in variables}]
+        if all(share is None for share in shares):
+            counts.append(np.full(shape, HIDDEN))
+            continue
+        if not all(is_array(share, shape, ring) for share in shares):
+            raise ProtocolError("a share has another shape or type")
+        counts.append(np.sum(shares, axis=0, dtype=ring).astype(np.int64))
+        require(site.can_be_counts(variables, counts[-1]), "inconsistent")
     return np.concatenate([table.ravel() for table in counts])
 
 
@@ -433,7 +454,7 @@ def follow_centre(
     found : dict
         As of :func:`be_centre`.
     """
-    centre, owners = me.roster[0], me.terms.owners
+    centre = me.roster[0]
     if sample is not None:
         talk.send(centre, sample.own)
         question = yield from converse(
@@ -448,8 +469,7 @@ def follow_centre(
             case {"count": list(asked)} if sample is None:
                 tables = [tuple(variables) for variables in asked]
                 shares = yield from converse(site.count(tables), "shares of counts")
-                held = [any(owners[v] == me.name for v in table) for table in tables]
-                talk.send(centre, [s if own else None for s, own in zip(shares, held)])
+                talk.send(centre, shares)
                 question = yield from converse(
                     talk.receive(centre), "shares of tables that it asks for"
                 )

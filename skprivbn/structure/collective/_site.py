@@ -24,7 +24,9 @@ from skprivbn.programs._columns import check_table, own_columns
 from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._discrete_columns import can_be_counts
 from skprivbn.structure._search import complete
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.collective._structure import (
+    choosing_again,
     largest_table,
     scores_of_rows,
 )
@@ -152,6 +154,8 @@ class Site:
     ----------
     n_states : list of int
         Of all columns, once all have told them.
+    least : int
+        The smallest count, but none, that is told or opened.
     """
 
     n_states: list[int]
@@ -159,6 +163,7 @@ class Site:
     def __init__(self, me, talk, codes, records, states):
         self.me, self.terms, self.talk = me, me.terms, talk
         self.codes, self.states, self.variables = codes, states, own_columns(me)
+        self.least = max(me.min_cell_count, me.terms.min_cell_count)
         self._own_sizes = [len(labels) for labels in states]
         self._keys = [str(i) for i in records]
         if self.terms.has_keys:
@@ -210,15 +215,17 @@ class Site:
             ordering = [
                 self.variables.index(v) for v in ordering if v in self.variables
             ]
-        scores = scores_of_rows(self.codes, self._own_sizes)
-        return parents_of(complete(terms.learning_structure(scores, ordering)))
+        scores = scores_of_rows(self.codes, self._own_sizes, least=self.least)
+        found = complete(terms.learning_structure(scores, ordering))
+        return parents_of(complete(choosing_again(found, range(len(found)), scores)))
 
     def _family_counts(self, codes):
         families = [[*found, v] for v, found in enumerate(self.parents)]
         for family in families:
             n_cells = prod(self._own_sizes[v] for v in family)
             check_table(self.me, n_cells, len(codes))
-        return [count_rows(codes, family, self._own_sizes) for family in families]
+        tables = AskedTables.from_rows(codes, self._own_sizes, least=self.least)
+        return [tables.ordered(family) for family in families]
 
     def _score_rows(self, counts):
         """Compute how likely every row is under the own network."""
@@ -242,6 +249,11 @@ class Site:
         ----------
         tables : list of tuple of int
             As the centre asks for; those of which cells are single rows are refused.
+
+        Returns
+        -------
+        shares : list of (ndarray or None)
+            None of tables of others' columns, and of those that have small counts.
         """
         owners = self.terms.owners
         for variables in tables:
@@ -257,7 +269,15 @@ class Site:
                 bit_length_dtype(len(self.codes).bit_length()),
                 self.terms.backend.make().make_counts(MAX_COUNTS),
             )
-        return (yield from self._shared.share(tables))
+        hidden = np.zeros(len(tables), dtype=bool)
+        if self.least > 1:
+            hidden = yield from self._shared.are_few(tables, self.least)
+        shares = yield from self._shared.share(tables)
+        held = [any(owners[v] == self.me.name for v in table) for table in tables]
+        return [
+            share if is_held and not is_hidden else None
+            for share, is_held, is_hidden in zip(shares, held, hidden)
+        ]
 
     def can_be_counts(self, variables, table):
         """Tell whether an opened table fits the own rows."""

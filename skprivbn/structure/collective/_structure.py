@@ -21,7 +21,7 @@ def largest_table(n_samples):
     return max(64, min(int(n_samples), MAX_CELLS))
 
 
-def scores_of_rows(codes, n_states, weights=None):
+def scores_of_rows(codes, n_states, weights=None, least=0):
     """Return the Bayesian information criterion of rows at hand.
 
     Parameters
@@ -29,6 +29,8 @@ def scores_of_rows(codes, n_states, weights=None):
     codes : ndarray of int of shape (n_samples, n_variables)
     n_states : sequence of int
     weights : ndarray of shape (n_samples,), default=None
+    least : int, default=0
+        Families whose tables have smaller counts, but some, are not considered.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def scores_of_rows(codes, n_states, weights=None):
     """
     n_samples = len(codes) if weights is None else weights.sum()
     largest = largest_table(n_samples)
-    tables = AskedTables.from_rows(codes, n_states, weights, largest)
+    tables = AskedTables.from_rows(codes, n_states, weights, largest, least)
     return TableScores(tables, n_samples, "bic")
 
 
@@ -152,10 +154,13 @@ class _Independence:
         information: conditioning on a collider makes its causes dependent.
         """
         given = list(candidates)
-        while given and not self.tables.fits([x, y, *given[:-1]])[given[-1]]:
-            given.pop()
-        # those of fewer variables follow from it
-        yield from self.tables.asking([(x, y, *given)])
+        while True:
+            while given and not self.tables.fits([x, y, *given[:-1]])[given[-1]]:
+                given.pop()
+            # those of fewer variables follow from it
+            yield from self.tables.asking([(x, y, *given)])
+            if not self.tables.hides([x, y, *given]):
+                break
         information, dependent = self(x, y, given)
         while dependent:
             if not shrink or len(given) < 2:
@@ -170,13 +175,13 @@ class _Independence:
 
 
 def _draft(independence):
-    """Return the dependent pairs, most information first."""
-    n = len(independence.tables.n_states)
-    pairs = [(x, y) for y in range(n) for x in range(y)]
-    yield from independence.tables.asking(pairs)
-    results = {pair: independence(*pair) for pair in pairs}
-    information = {pair: result[0] for pair, result in results.items()}
-    dependent = [pair for pair in pairs if results[pair][1]]
+    """Return the dependent pairs, most information first; of hidden tables none."""
+    tables = independence.tables
+    pairs = [(x, y) for y in range(len(tables.n_states)) for x in range(y)]
+    yield from tables.asking(pairs)
+    results = {pair: independence(*pair) for pair in pairs if not tables.hides(pair)}
+    information = dict.fromkeys(pairs, 0.0) | {p: r[0] for p, r in results.items()}
+    dependent = [pair for pair in results if results[pair][1]]
     return sorted(dependent, key=lambda pair: -information[pair]), information
 
 
@@ -219,7 +224,9 @@ def _unordered_tests(scores, ordering, max_parents, significance):
     n = scores.n_variables
     edges = np.zeros((n, n), dtype=bool)
     dependent, information = yield from _draft(independence)
-    separators = {(x, y): () for x, y in information if (x, y) not in set(dependent)}
+    # of pairs whose table is hidden, nothing is known
+    unknown = {pair for pair in information if scores.tables.hides(pair)}
+    separators = dict.fromkeys(information.keys() - unknown - set(dependent), ())
 
     def on_paths(x, y):
         """Neighbours of x from which y can be reached without x, best first."""
@@ -283,7 +290,7 @@ def crossing(adjacency, owners):
 
 def families_across(adjacency, owners):
     """Return columns with a parent at another site, each with all its parents."""
-    nodes = np.flatnonzero(crossing(adjacency, owners).any(axis=0)).tolist()
+    nodes = _heads(crossing(adjacency, owners))
     return {v: [*np.flatnonzero(adjacency[:, v]).tolist(), v] for v in nodes}
 
 
@@ -291,7 +298,8 @@ def joining_graphs(local, links, scores):
     """Add links between sites to the local edges, strongest first.
 
     A link that would close a cycle is turned round, which is always possible; one
-    that makes a table too large for the rows there are is left out.
+    that makes a table too large for the rows there are is left out. Where small counts
+    hide the table of a node, its parents are chosen again.
 
     Parameters
     ----------
@@ -310,8 +318,42 @@ def joining_graphs(local, links, scores):
     for u, v in sorted(gain, key=gain.get, reverse=True):
         if v in ancestors(joined, [u]):
             u, v = v, u
-        joined[u, v] = scores.fits(v, np.flatnonzero(joined[:, v]))[u]
+        parents = np.flatnonzero(joined[:, v]).tolist()
+        is_hidden = scores.tables.hides([u, v, *parents])
+        joined[u, v] = is_hidden or scores.fits(v, parents)[u]
+    across = joined & ~local
+    joined = yield from choosing_again(joined, _heads(across), scores)
+    alone = ~(joined & across).any(axis=0)
+    joined[:, alone] = local[:, alone]
     return joined
+
+
+def choosing_again(graph, nodes, scores):
+    """Choose parents again of nodes whose tables have small counts, and are hidden.
+
+    Parameters
+    ----------
+    graph : ndarray of bool, shape (n_variables, n_variables)
+    nodes : sequence of int
+    scores : TableScores
+
+    Returns
+    -------
+    graph : ndarray of bool, shape (n_variables, n_variables)
+        With those of the same parents, of which a table can be told.
+    """
+    found = {v: np.flatnonzero(graph[:, v]).tolist() for v in nodes}
+    yield from scores.asking([(v, parents, []) for v, parents in found.items()])
+    kept = graph.copy()
+    for v, parents in found.items():
+        if scores.tables.hides([v, *parents]):
+            chosen, _ = yield from adding_parents(scores, v, parents, len(parents))
+            kept[:, v] = np.isin(np.arange(len(kept)), chosen)
+    return kept
+
+
+def _heads(edges):
+    return np.flatnonzero(edges.any(axis=0)).tolist()
 
 
 def explaining_away(adjacency, owners, scores):
@@ -332,7 +374,7 @@ def explaining_away(adjacency, owners, scores):
     adjacency : ndarray of bool, shape (n_variables, n_variables)
     """
     kept, remote = adjacency.copy(), crossing(adjacency, owners)
-    for node in np.flatnonzero(remote.any(axis=0)).tolist():
+    for node in _heads(remote):
         suspects = []
         for parent in np.flatnonzero(kept[:, node] & ~remote[:, node]).tolist():
             without = kept.copy()

@@ -276,13 +276,15 @@ def declare_few(columns):
 
 def test_small_cells_are_not_told(bits, monkeypatch):
     open_it, codes = bits
-    assert code_of(declare_few, open_it("")) == "small-cells"
-    with pytest.raises(PartyError, match="PrivateK2StructureLearner from columns"):
-        declare_few(open_it(""))
+    assert code_of(declare_few, open_it("")) == "too-few-rows"
+    columns = open_it("")
+    columns._connection._introduction.limits = {}
+    assert code_of(declare_few, columns) == "not-allowed"
     # the twin: patients who are alone in a cell, with what another hospital knows
+    without(monkeypatch, "limits_raised")
     nothing = property(lambda me: 0, lambda me, n: None)
     monkeypatch.setattr(Me, "min_cell_count", nothing, raising=False)
-    counts = declare_few(open_it(""))._model.cross_counts[len(BITS)]
+    counts = declare_few(columns)._model.cross_counts[len(BITS)]
     alone = lonely(codes, [0, 1, 2, 3, -1])
     assert len(alone) > 2
     np.testing.assert_array_equal(np.argwhere(counts == 1), alone)
