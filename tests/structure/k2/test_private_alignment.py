@@ -5,9 +5,13 @@ import warnings
 import numpy as np
 import pytest
 
+from skprivbn.crypto import _psi
 from skprivbn.exceptions import PartyError, PrivacyLeakWarning
+from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.partition import VerticalPartition
+from skprivbn.programs import _columns
 from skprivbn.structure import K2StructureLearner, PrivateK2StructureLearner
+from skprivbn.structure.k2._program import private_k2
 from tests.structure.k2.test_private import sample_asia
 
 
@@ -66,3 +70,78 @@ def test_duplicate_keys_and_no_common_record(keys):
     with pytest.raises(PartyError):
         partition = VerticalPartition(blocks, keys=keys, reveal_membership=True)
         PrivateK2StructureLearner().fit(partition)
+
+
+def align_few(monkeypatch):
+    """Align padded lists, of which one has three keys; return its error, and points."""
+    rows = {"a": 20, "b": 3}
+    partition = VerticalPartition(
+        {name: np.arange(n)[:, None] % 2 for name, n in rows.items()},
+        keys={name: range(n) for name, n in rows.items()},
+        max_records=20,
+        reveal_membership=True,
+    )
+    points, multiply = [], _psi._multiply
+
+    def watched(secret, given):
+        points.extend(given)
+        return multiply(secret, given)
+
+    monkeypatch.setattr(_psi, "_multiply", watched)
+    terms = PrivateK2StructureLearner()._terms(partition)
+    federation = InProcessFederation(partition._blocks, private_k2, terms)
+    # only the party with many keys has a limit
+    federation._runners["a"]._policy = HostPolicy(min_rows=10, is_simulated=True)
+    error = None
+    try:
+        with federation:
+            federation.run()
+    except PartyError as caught:
+        error = caught
+    return error, points
+
+
+def test_attack_a_short_list_hides_behind_padding(monkeypatch):
+    """Nobody else sees how short: its own party refuses, before a point leaves."""
+    error, points = align_few(monkeypatch)
+    assert (error.party, error.code) == ("b", "too-few-rows")
+    assert not points
+
+
+def test_without_a_look_at_its_own_list_three_are_known_to_the_others(monkeypatch):
+    require = _columns.require
+
+    def careless(is_met, code="refused", why=""):
+        require(is_met or code == "too-few-rows", code, why)
+
+    monkeypatch.setattr(_columns, "require", careless)
+    error, points = align_few(monkeypatch)
+    assert error is None and len(points) >= 40
+
+
+def test_on_a_public_list_of_keys_nobody_learns_who_is_in_both_files():
+    X, _ = sample_asia(400, 0)
+    rng = np.random.default_rng(0)
+    owners, columns = ["a", "b"], np.array_split(np.arange(8), 2)
+    held = rng.random((2, 400)) < 0.7
+    blocks = {
+        name: np.where(here[:, None], X[:, own].astype(object), None)
+        for name, here, own in zip(owners, held, columns)
+    }
+    learner = PrivateK2StructureLearner(ordering=range(8), missing="skip")
+    learner.fit(VerticalPartition(blocks))
+    both, across = X[held.all(axis=0)], 0
+    names = list(learner.network_.nodes)
+    for node, parents in learner.network_.parents.items():
+        family = [*(names.index(u) for u in parents), names.index(node)]
+        if len({v // 4 for v in family}) == 2:
+            across += 1
+            labels = [list(learner.network_.states[names[v]]) for v in family]
+            counts = np.zeros([len(found) for found in labels])
+            for row in both[:, family]:
+                counts[tuple(map(list.index, labels, row.tolist()))] += 1
+            expected = (counts + 1) / (counts + 1).sum(axis=-1, keepdims=True)
+            found = learner.network_.cpts[node]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert across and len(both) < learner.n_samples_ == 400
+    assert "membership" not in {fact.kind for fact in learner.ledger_.facts()}
