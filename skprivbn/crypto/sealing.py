@@ -15,16 +15,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import (
     X25519PublicKey,
 )
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
 from skprivbn.crypto._derive import expand, extract, join_fields
 from skprivbn.exceptions import ProtocolError
-from skprivbn.utils import LazyModule
 
 __all__ = ["EphemeralKey", "Identity", "PairSecret", "SealedChannel", "check_signature"]
 
-
-sodium = LazyModule("nacl.bindings")
 
 #: of a signature
 SIGNATURE_BYTES = 64
