@@ -186,7 +186,7 @@ def _spreads(rows, count):
             yield Sum(
                 sums,
                 "sums and absolute sums of columns",
-                lambda: RowWeights(own, None, kish(_sides(rows, own_mean))),
+                lambda: _weigh(own, rows, own_mean),
             )
         ),
         2,
@@ -198,20 +198,19 @@ def _spreads(rows, count):
             rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
         ),
         "squares of columns about the mean",
-        lambda: RowWeights(
-            own, None, _count_values(rows), sides=_sides(rows, mean, unit)
-        ),
+        lambda: RowWeights(own, None, _count_values(rows)),
     )
     return mean, np.sqrt(squares / np.maximum(count - 1, 1)) * unit
 
 
-def _sides(rows, centre, unit=1.0):
+def _weigh(own, rows, centre):
     """Return how much own rows differ from the centre of each column, on each side."""
 
     def beside(rows):
-        return rows_beside((rows - centre) / unit, np.ones(len(rows)))
+        return rows_beside(rows - centre, np.ones(len(rows)))
 
-    return sum_over_rows(rows, beside)
+    sides = sum_over_rows(rows, beside)
+    return RowWeights(own, None, kish(sides), sides=sides)
 
 
 def _count_values(rows):

@@ -23,21 +23,22 @@ from skprivbn.federation.program import (
 #: how much rows count in a sum
 Weights = RowWeights | CountsAt | Weighing
 
-# Sums of weights are told in this unit: up to 2**35 rows fit the numbers of every
-# backend, and a row is thousands of their smallest steps.
-_UNIT = 2.0**14
-# Squares of weights below the smallest step of a backend must not become none: what
-# has any weight at all is about a row.
-_STEP = 2.0**-24
+# Sums of weights of blocks are told in this unit, and their squares are this step at
+# least: what has any weight at all is about a row.
+_UNIT, _STEP = 2.0**14, 2.0**-24
 #: values of a column that a sum and a sum of squares tell apart
 FEW_VALUES = 3
 #: random partitions of numbers: one of three values is alone in none of them once in
 #: 10,000 times
 N_PARTITIONS = 32
+# Weights of sides have any unit. So their squares are told in two numbers, above one
+# and below, of 2**-101 at least.
+_ABOVE, _BELOW = 2.0**56, 2.0**-45
 # Rows that are looked at first.
 _FIRST = 100
-# Rows of equal weight count in full, whatever rounding does.
-_SLACK = 1e-6
+# Rows of equal weight count in full, whatever rounding does; beside the means of sites,
+# which differ, they have nearly the same.
+_SLACK, _NEARLY = 1e-6, 0.5
 
 
 def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
@@ -58,23 +59,24 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
     if weights is COUNTS or isinstance(weights, CountsAt):
         return vector
     if weights is ALL_ROWS:
-        count = n_rows if vector.dtype.kind == "i" else n_rows / _UNIT
-        return np.append(vector, np.asarray(count, dtype=vector.dtype))
+        return np.append(vector, np.asarray(n_rows, dtype=vector.dtype))
     if vector.dtype.kind == "i":
         raise TypeError("integers are summed with ALL_ROWS or COUNTS as their weights")
     if not isinstance(weights, RowWeights):
         raise TypeError(f"weights cannot be {type(weights).__name__}")
-    told = [vector, weights.total / _UNIT]
-    if weights.squares is not None:
-        told.append(_squares_above(weights.total, weights.squares))
+    total, squares = weights.total / _UNIT, weights.squares
+    told = [vector, weights.cells, total]
+    if squares is not None:
+        told.append(_at_least(_STEP, total, squares / _UNIT))
     sides, squares = weights.sides
-    told += [weights.cells / _UNIT, sides / _UNIT, _squares_above(sides, squares)]
-    return np.concatenate(told)
+    squares = _at_least(_BELOW / _ABOVE, sides, squares)
+    whole = np.floor(squares)
+    return np.concatenate([*told, sides, whole / _ABOVE, (squares - whole) / _BELOW])
 
 
-def _squares_above(sums, squares):
+def _at_least(step, sums, squares):
     """Return sums of squares as they are told: none only where there are no weights."""
-    return np.where(sums > 0, np.maximum(squares / _UNIT, _STEP), 0.0)
+    return np.where(sums > 0, np.maximum(squares, step), 0.0)
 
 
 def weigh_rows(rows: Any, weigh: Callable[[np.ndarray], Any]) -> RowWeights:
@@ -135,9 +137,11 @@ def check_rows(
     total : ndarray of shape (n_values,)
     """
     rows = effective_rows(total, n_values, weights)
-    least = np.full(len(rows), min_cell_count if weights is COUNTS else min_rows)
+    least = np.full(len(rows), min_cell_count if weights is COUNTS else min_rows, float)
     if isinstance(weights, RowWeights):
         least[weights.total.size :] = min_cell_count
+        fewest = _fewest(min_rows, min_cell_count)
+        least[weights.total.size + weights.cells.size :] = fewest - _NEARLY
     few = are_few(rows, least)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
@@ -170,6 +174,11 @@ def are_few(rows: np.ndarray, least: Any) -> np.ndarray:
     return (rows > 0) & (rows < least - _SLACK) & (np.asarray(least) > 1)
 
 
+def _fewest(min_rows, min_cell_count):
+    """Return of how many rows values tell: not of one, though counts of one be told."""
+    return max(min_cell_count, min(min_rows, 2))
+
+
 def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.ndarray:
     """Return the effective number of rows behind each block of a total.
 
@@ -187,17 +196,18 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
     if isinstance(weights, CountsAt):
         return np.abs(total[:n_values][weights.positions]).astype(np.float64)
     behind = total[n_values:]
-    if total.dtype.kind == "i":
-        return behind.astype(np.float64)
     if isinstance(weights, Weighing):
-        return behind * _UNIT
+        return behind.astype(np.float64)
     n_blocks, n_cells = len(weights.total), len(weights.cells)
     n_squares = 0 if weights.squares is None else n_blocks
-    ends = np.cumsum([n_blocks, n_squares, n_cells, weights.sides.shape[1]])
-    rows, squares, cells, *sides = np.split(behind * _UNIT, ends)
+    ends = np.cumsum([n_cells, n_blocks, n_squares])
+    cells, rows, squares, sides = np.split(behind, ends)
+    rows, squares = rows * _UNIT, squares * _UNIT
     if weights.squares is not None:
         rows = _some_rows(rows, squares)
-    return np.concatenate([rows, cells, _some_rows(*sides)])
+    sums, above, below = np.split(sides, 3)
+    sides = _some_rows(sums, above * _ABOVE + below * _BELOW)
+    return np.concatenate([rows, cells, sides])
 
 
 def _some_rows(sums, squares):
@@ -460,13 +470,14 @@ def centres_of_pairs(rows: Any, mean: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.where(has_centre, common, mean), are_two | has_centre
 
 
-def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
+def check_cells(rows: np.ndarray, min_rows: int, min_cell_count: int) -> None:
     """Refuse moments of columns that one party holds alone, if they tell small counts.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_columns)
-    min_cell_count : int
+    min_rows, min_cell_count : int
+        As of :func:`check_rows`.
     """
     mean, ones = rows.mean(axis=0), np.ones(len(rows))
     centres, counted = centres_of_pairs(rows, mean)
@@ -474,7 +485,7 @@ def check_cells(rows: np.ndarray, min_cell_count: int) -> None:
     cells.append(rows_of_pairs(rows - centres, ones, counted))
     cells.append(rows_of_values(rows, ones, count_values(rows)))
     n_rows = kish(np.hstack(cells))
-    few = are_few(n_rows, min_cell_count)
+    few = are_few(n_rows, _fewest(min_rows, min_cell_count))
     if few.any():
         raise TooFewRows("moments of own columns", few)
 

@@ -177,8 +177,8 @@ class RowWeights(NamedTuple):
         Which column of X, or what beside it, each block, cell and side belongs to, for
         a refusal that helps.
     sides : ndarray of shape (2, n_sides), default=()
-        Like cells, of weights that vary: sums of these and of their squares, in a unit
-        that all parties know. One row may be nearly all of a sum, whatever others have.
+        Like cells, of weights that vary: sums of these and of their squares, in any
+        unit. One row may be nearly all of a sum, whatever others have.
     """
 
     total: np.ndarray

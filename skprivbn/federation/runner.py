@@ -367,9 +367,6 @@ class Runner:
         if step.new_keys:
             self._sums.pop("parties", None)
         vector, session = np.ravel(np.asarray(step.vector)), self._session
-        if not vector.size and self._n_sums and self._counted != self._agreement.roster:
-            # rows of a sum before are counted, and a party of that sum is lost
-            return vector
         self._n_summed += vector.size
         most = self._policy.max_summed * self._count_rows()
         why = "more sums than the rows can hide in"
@@ -377,10 +374,12 @@ class Runner:
         limits = session.min_rows, session.min_cell_count
         weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
         weights = weights() if callable(weights) else weights
+        told, cells = with_rows(vector, weights, self._count_rows()), np.arange(0)
         if isinstance(weights, RowWeights) and session.min_cell_count <= 1:
-            weights = weights._replace(cells=np.zeros(0), sides=np.zeros((2, 0)))
-        told = with_rows(vector, weights, self._count_rows())
-        total = yield from self._add("parties", told, step)
+            # nobody hides counts: cells need not travel
+            cells = vector.size + np.arange(len(weights.cells))
+        total = yield from self._add("parties", np.delete(told, cells), step)
+        total = np.insert(total, np.full(len(cells), vector.size), 0)
         self._has_uncompared_total = True
         return check_rows(total, vector.size, step.what, weights, *limits)
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import Me, RowWeights, Sum, program
-from skprivbn.federation.gate import kish, rows_of_pairs
+from skprivbn.federation.gate import rows_of_pairs
 from skprivbn.mixed_model._clusters import Blocks, sides_by_group, weigh
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
@@ -35,8 +35,6 @@ from skprivbn.utils._memoise import memoise
 
 # Gain at which the search ends, and by which differences are taken.
 _TOL, _STEP = 1e-10, 1e-3
-# Parts of a spread in which rows are weighed: squares of small ones are not lost.
-_FINE = 2.0**10
 
 
 @program(MixedTerms)
@@ -497,9 +495,8 @@ def _lay_out(survey, rows):
 
 def _count_products(R, weights, typical, groups):
     """Return how many rows count in products of columns, in all and by cluster."""
-    cells = kish(rows_of_pairs(R, weights))
-    sides = sides_by_group(R * _FINE, weights / (typical or 1.0), groups)
-    return weigh([(weights, typical)], groups)._replace(cells=cells, sides=sides)
+    sides = rows_of_pairs(R, weights), sides_by_group(R, weights, groups)
+    return weigh([(weights, typical)], groups)._replace(sides=np.hstack(sides))
 
 
 def _pairs(codes, census):

@@ -259,7 +259,7 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
         more, counted = look(rows, columns_of.fixed(rows.X), target, n)
     vector = np.append((deviations**2).sum(axis=0), more)
     survey, rows, total = yield from _add_squares(
-        vector, deviations, target, counted, survey, rows
+        vector, deviations, target, counted, survey, rows, 2.0**15 * unit
     )
     squares, more = np.split(total, [width])
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
@@ -309,12 +309,12 @@ def _first_sums(rows, columns, survey):
     return vector, joined(counted, sizes)
 
 
-def _add_squares(vector, deviations, target, more, survey, rows):
+def _add_squares(vector, deviations, target, more, survey, rows, typical):
     """Sum up squares; pooled, clusters with few rows of an outcome join others."""
     while True:
 
         def counted(rows=rows, survey=survey):
-            beside = _count_values(rows, deviations, survey)
+            beside = _count_values(rows, deviations, survey, typical)
             return joined(beside, _weigh_clusters(rows, target, survey), more)
 
         try:
@@ -537,7 +537,7 @@ def _weigh_clusters(rows, target, survey):
     return weights._replace(columns=(None, *["cluster"] * n_clusters))
 
 
-def _count_values(rows, deviations, survey):
+def _count_values(rows, deviations, survey, typical):
     """Return how many rows count in sums of columns, and on each side of their means.
 
     Of clusters that are opened, outcomes and columns with random slopes are looked at,
@@ -549,7 +549,11 @@ def _count_values(rows, deviations, survey):
     own = np.column_stack([rows.X, *beside])
     mean = own.mean(axis=0) if len(own) else np.zeros(own.shape[1])
     centres, counted = centres_of_pairs(own, mean)
-    products, own = rows_of_pairs(own - centres, ones, counted), own - mean
+    # products of typical sizes are about one
+    size = np.append(typical[: rows.X.shape[1]], np.ones(3))
+    size[-1] = typical[rows.X.shape[1]] if terms.target == "numbers" else 1.0
+    products = rows_of_pairs((own - centres) / size, ones, counted)
+    own = own - mean
     beside, sides = rows_beside(own[:, -3:], ones), rows_beside(deviations, ones)
     values = rows_of_values(rows.X, ones, count_values(rows.X))
     groups = [
@@ -563,13 +567,14 @@ def _count_values(rows, deviations, survey):
     by_cluster = sides_by_group(deviations[:, inside], ones, groups)
     outcomes = own[:, -1:] if not has_numbers else own[:, :0]
     outcomes = kish(sides_by_group(outcomes, ones, groups))
-    cells = kish(np.hstack([beside, values, products]))
+    cells = kish(np.hstack([beside, values]))
     # which columns these are about
     names = [*range(rows.X.shape[1]), "offset", "sample_weight", "y"]
     pairs = list(combinations(names, 2))
-    columns = names[-3:] * 2 + names[:-3] * (2 * N_PARTITIONS) + pairs * 4
-    columns = (None, *columns, *["cluster"] * len(outcomes))
-    columns += (*range(deviations.shape[1]),) * 2
+    columns = (None, *names[-3:] * 2, *names[:-3] * (2 * N_PARTITIONS))
+    columns += ("cluster",) * len(outcomes) + (*names[-3:],) * 2
+    columns += (*range(deviations.shape[1]),) * 2 + (*pairs,) * 4
     columns += ("cluster",) * by_cluster.shape[1]
-    cells, sides = np.append(cells, outcomes), np.hstack([sides, by_cluster])
+    cells = np.append(cells, outcomes)
+    sides = np.hstack([beside, sides, products, by_cluster])
     return plain._replace(cells=cells, columns=columns, sides=sides)

@@ -461,16 +461,20 @@ class FederatedPCA(ClassNamePrefixFeaturesOutMixin, FederatedTransformer):
         return multiply_rows(X - self.mean_, self._axes().T).astype(X.dtype, copy=False)
 
     def _was_found(self, found):
-        """Tell whether components are eigenvectors of moments, about their mean."""
+        """Tell whether these are eigenvectors of moments, and their variances."""
         moments, axes = _moments_of(found, self.mean_), self.components_
         if moments is None or np.ndim(moments.covariance) != 2:
             return False
         products = moments.covariance @ axes.T
-        left = products - axes.T * np.sum(axes.T * products, axis=0)
+        variances, n = np.sum(axes.T * products, axis=0), np.max(moments.n_rows)
+        left, total = products - axes.T * variances, np.trace(moments.covariance)
+        # whitening divides by these: they may be off by rounding, no more
+        wrong = self.explained_variance_ - variances * n / max(n - 1, 1)
         return bool(
             _is_one_of(self.mean_, [moments.mean])
             and np.allclose(axes @ axes.T, np.eye(len(axes)))
-            and np.all(np.abs(left) <= 1e-6 * np.trace(moments.covariance))
+            and np.all(np.abs(left) <= 1e-6 * total)
+            and np.all(np.abs(wrong) <= 1e-6 * variances + 1e-12 * total)
         )
 
     def _public_model(self):

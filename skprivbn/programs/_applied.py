@@ -28,7 +28,6 @@ from skprivbn.federation._models import (
     rebuild_model,
 )
 from skprivbn.federation._remote import name_results
-from skprivbn.federation._rows import unit_of_squares
 from skprivbn.federation.gate import kish, rows_beside
 from skprivbn.federation.program import refuse_malformed
 from skprivbn.partition import (
@@ -100,20 +99,9 @@ def score_rows(me: Me) -> Generator[Any, Any, dict]:
             scores = np.asarray(_apply(me, model, score))
     scores = np.reshape(scores, (len(scores), -1)).astype(np.float64)
     possible = np.where(np.isneginf(scores), np.nan, scores)
-    # the unit of what differs from the mean, where that is looked at
-    is_limited = max(me.min_rows, me.min_cell_count) > 1
-    sizes = np.nansum(np.abs(possible), axis=0) if is_limited else []
-    own = np.append(_add_up(scores), sizes)
-    total = yield Sum(own, "scores of rows, number of rows", lambda: _weigh(possible))
-    sums, (n_impossible, n_rows), sizes = np.split(
-        total, np.cumsum([scores.shape[1], 2])
-    )
-    if is_limited:
-        mean, unit = sums / n_rows, unit_of_squares(sizes / n_rows, n_rows)
-        sides = rows_beside((possible - mean) / unit, np.ones(len(possible)))
-        beside = RowWeights(np.zeros(0), sides=sides)
-        yield Sum(np.zeros(0), "rows on each side of the mean score", beside)
-    parts = sums.tolist()
+    own, weights = _add_up(scores), lambda: _weigh(possible)
+    total = yield Sum(own, "scores of rows, number of rows", weights)
+    *parts, n_impossible, n_rows = total.tolist()
     return {"total": parts if n_impossible < 0.5 else None, "n_rows": int(n_rows)}
 
 
@@ -164,9 +152,9 @@ def _weigh(parts):
     What differs from the mean score counts, on each side of it, and impossible rows.
     """
     mean = np.nansum(parts, axis=0) / np.maximum(np.sum(~np.isnan(parts), axis=0), 1)
-    cells = kish(rows_beside(parts - mean, np.ones(len(parts))))
-    cells = np.append(cells, np.sum(np.isnan(parts), axis=0))
-    return RowWeights(np.array([float(len(parts))]), None, cells)
+    sides = rows_beside(parts - mean, np.ones(len(parts)))
+    cells = np.append(kish(sides), np.sum(np.isnan(parts), axis=0))
+    return RowWeights(np.array([float(len(parts))]), None, cells, sides=sides)
 
 
 def add_scores(estimator, X, sample_weight=None, aligned=None):

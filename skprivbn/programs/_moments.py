@@ -173,12 +173,7 @@ def moments(me: Me) -> Generator[Any, Any, dict]:
         total = yield Noisy(integers, noise, "noisy counts, sums and squares of rows")
         return {"noisy": total}
     rows, weights = me.numbers(gaps=terms.gaps), _weights_of(me)
-    is_limited = max(me.min_rows, me.min_cell_count) > 1
-    return (
-        yield from add_moments(
-            rows, weights, terms.second, terms.centre, is_limited=is_limited
-        )
-    )
+    return (yield from add_moments(rows, weights, terms.second, terms.centre))
 
 
 def add_moments(
@@ -187,7 +182,6 @@ def add_moments(
     second: str = "full",
     centre: str = "pooled",
     pairs: bool = False,
-    is_limited: bool = True,
 ) -> Generator[Any, Any, dict]:
     """Add counts and sums, then squares about the mean: a part of other programs.
 
@@ -201,9 +195,6 @@ def add_moments(
     pairs : bool, default=False
         Whether sums of other programs tell of products of features, too, as those of
         ``second="full"`` do.
-    is_limited : bool, default=True
-        Whether some party has a limit: then means without squares are held against
-        it in a sum of their own, as their unit must be known first.
 
     Returns
     -------
@@ -221,13 +212,18 @@ def add_moments(
 
     def count_first():
         n = add(lambda x, w: np.stack([w, w**2]) @ ~np.isnan(x))
-        sides = add(lambda x, w: rows_beside(x - own_mean, w))
-        # weights that few rows have tell of these rows beside a fit without
-        varies = len(weights) > 0 and np.ptp(weights) > 0
-        others = weights - weights.mean() if varies else np.zeros(1)
+        centre, others = own_mean, np.zeros(1)
+        if len(weights) and np.ptp(weights) > 0:
+            # of all own rows: one of much weight is not its own centre
+            plain = add(lambda x, w: _first_moments(x, np.ones(len(w))))
+            centre = np.split(plain, 3)[1] / np.maximum(plain[:n_features], 1.0)
+            # weights that few rows have tell of these rows beside a fit without
+            others = weights - weights.mean()
+        sides = add(lambda x, w: rows_beside(x - centre, w))
         of_weights = rows_beside(others[:, np.newaxis], np.ones(len(others)))
-        cells = kish(np.hstack([sides, of_weights]))
-        return RowWeights(*n, cells, (*own_columns * 3, *["sample_weight"] * 2))
+        sides = np.hstack([sides, of_weights])
+        beside = (*own_columns * 2, *["sample_weight"] * 2)
+        return RowWeights(*n, kish(sides), own_columns + beside * 2, sides)
 
     if centre == "party":
         about_it = add(lambda x, w: _first_moments(x - own_mean, w))
@@ -237,34 +233,28 @@ def add_moments(
     known = np.where(n > 0, n, 1.0)
     mean, unit = sums / known, unit_of_squares(sizes / known, n)
     found = {"n_rows": n, "mean": mean, "covariance": None}
-    about = own_mean if centre == "party" else mean
-
-    def count_sides():
-        return add(lambda x, w: rows_beside((x - about) / unit, w))
+    about, typical = own_mean if centre == "party" else mean, 2.0**15 * unit
 
     if second == "none":
-        if is_limited:
-            yield Sum(
-                np.zeros(0),
-                "rows on each side of the mean",
-                lambda: RowWeights(
-                    np.zeros(0), columns=own_columns * 2, sides=count_sides()
-                ),
-            )
         return found
 
     def count_second():
         spread = add(lambda x, w: _sizes((x - about) / unit, w))
         n_values = count_values(rows)
-        cells = [add(lambda x, w: rows_of_values(x, w, n_values))]
-        columns = own_columns * (1 + 2 * N_PARTITIONS)
-        if pairs or second == "full":
-            centres, few = centres_of_pairs(rows, about)
-            cells.append(add(lambda x, w: rows_of_pairs((x - centres) / unit, w, few)))
-            # of a pair, its second column
-            columns += tuple(np.triu_indices(n_features, 1)[1].tolist()) * 4
-        cells, columns = kish(np.hstack(cells)), columns + own_columns * 2
-        return RowWeights(*spread, cells, columns, count_sides())
+        cells = kish(add(lambda x, w: rows_of_values(x, w, n_values)))
+        counted = RowWeights(*spread, cells, own_columns * (1 + 2 * N_PARTITIONS))
+        if not pairs and second != "full":
+            return counted
+        centres, few = centres_of_pairs(rows, about)
+        # products of typical sizes are about one
+        products = add(lambda x, w: rows_of_pairs((x - centres) / typical, w, few))
+        # of a pair, its second column
+        of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())
+        counted = counted._replace(columns=counted.columns + of_pairs * 4)
+        if second == "full":
+            return counted._replace(sides=products)
+        # three times the numbers, for sums that only hint at products
+        return counted._replace(cells=np.append(cells, kish(products)))
 
     own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
     total = yield Sum(own, "squares and products about the mean", count_second)

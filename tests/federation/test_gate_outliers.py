@@ -5,21 +5,27 @@ import warnings
 import numpy as np
 import pytest
 
+from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import runner
 from skprivbn.federation.gate import kish
 from skprivbn.federation.program import RowWeights
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
-from skprivbn.preprocessing import FederatedSimpleImputer, FederatedStandardScaler
+from skprivbn.preprocessing import (
+    FederatedPCA,
+    FederatedSimpleImputer,
+    FederatedStandardScaler,
+)
 from skprivbn.structure import FederatedBayesianNetwork
-from tests.federation.site.loopback import open_sites
+from tests.federation.site.loopback import LoopbackSession, open_sites
 
 NAMES = ("north", "south", "west")
 N_ROWS = 400
 COLUMNS = {"cost": '"float"', "age": '"float"', "ward": '["a", "b", "c"]'}
 ESTIMATORS = [
     "FederatedBayesianNetwork",
+    "FederatedPCA",
     "FederatedSimpleImputer",
     "FederatedStandardScaler",
     "PPEMGaussianMixture",
@@ -30,7 +36,7 @@ ESTIMATORS = [
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def open_with(folder, cost=0.0, ward=None):
+def open_with(folder, cost=0.0, ward=None, rules="max_exact_numbers = 3"):
     """Return sites, one of which has a patient like nobody else, and all rows."""
     rng = np.random.default_rng(0)
     X, wards = rng.normal(size=(3, N_ROWS, 2)), rng.choice([*"ab"], (3, N_ROWS))
@@ -39,7 +45,6 @@ def open_with(folder, cost=0.0, ward=None):
         name: [[*row, label] for row, label in zip(rows.tolist(), labels)]
         for name, rows, labels in zip(NAMES, X, wards)
     }
-    rules = "max_exact_numbers = 3"
     return open_sites(folder, tables, COLUMNS, ESTIMATORS, rules), X.reshape(-1, 2)
 
 
@@ -95,6 +100,109 @@ def test_attack_a_mean_that_is_nearly_one_row(tmp_path, monkeypatch, ask):
     # the twin: many small costs at two sites stand for rows like the large one
     count_otherwise(monkeypatch)
     assert 3 * N_ROWS * ask(sites) == pytest.approx(cost, rel=0.05)
+
+
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("ask", [filled, centred, described, predicted])
+def test_attack_where_small_counts_may_be_told(tmp_path, monkeypatch, ask, least):
+    """A count of one tells no value, a mean that is nearly one row does."""
+    rules, cost = f"max_exact_numbers = 3\nmin_cell_count = {least}", 10000.0
+    sites, _ = open_with(tmp_path, cost, rules=rules)
+    with pytest.raises(PartyError) as caught:
+        ask(sites)
+    assert caught.value.code == "too-few-rows"
+    # the twin
+    count_otherwise(monkeypatch)
+    assert 3 * N_ROWS * ask(sites) == pytest.approx(cost, rel=0.05)
+
+
+class Losing(LoopbackSession):
+    """A coordinator that feigns to have lost a site, after so many of its replies."""
+
+    n_left = np.inf
+
+    def do_app_command(self, job_id, command, data):
+        found = super().do_app_command(job_id, command, data)
+        if "east" in found["replies"]:
+            self.n_left -= 1
+            if self.n_left < 0:
+                del found["replies"]["east"]
+                found["lost"].append("east")
+        return found
+
+
+def recovered(folder, cost, n_replies):
+    """Return the sum of costs of four sites, one of which seems to be lost."""
+    rows = np.random.default_rng(0).normal(size=(4, N_ROWS))
+    rows[0, 7] = cost
+    tables = {
+        name: [[value] for value in values]
+        for name, values in zip([*NAMES, "east"], rows.tolist())
+    }
+    columns = {"cost": COLUMNS["cost"]}
+    rules = "max_exact_numbers = 3"
+    made = []
+
+    def transport(sites):
+        made.append(Losing(sites))
+        return made[0]
+
+    sites = open_sites(folder, tables, columns, ESTIMATORS, rules, transport=transport)
+    made[0].n_left = n_replies
+    backend = MaskingBackend(recovery=True)
+    scaler = FederatedStandardScaler(with_std=False, backend=backend)
+    return N_ROWS * scaler.fit(sites.rows()).mean_[0]
+
+
+def test_attack_a_loss_that_is_feigned(tmp_path, monkeypatch):
+    """Whenever it is: what is counted travels with the sum that it is about."""
+    told = []
+    for n_replies in range(9, 13):
+        try:
+            told.append(recovered(make(tmp_path / f"{n_replies}"), 0.0, n_replies))
+        except PartyError as error:
+            assert error.code != "too-few-rows"
+    assert len(told) > 1
+    for n_replies in range(9, 13):
+        with pytest.raises(PartyError):
+            recovered(make(tmp_path / f"large {n_replies}"), 1000.0, n_replies)
+    # the twin
+    count_otherwise(monkeypatch)
+    assert 4 * recovered(make(tmp_path / "twin"), 1000.0, 11) > 900
+
+
+def make(folder):
+    folder.mkdir()
+    return folder
+
+
+def sum_of_products(folder, cost):
+    """Return the sum of the costs of flagged rows, one of which has a large one.
+
+    Many rows of a site have such costs, and others are flagged: neither is odd.
+    """
+    X = np.zeros((3, N_ROWS, 2))
+    X[:, :30, 1], X[:, :30, 0] = 1.0, 1 + np.arange(30) % 4 / 4
+    X[0, :100, 0], X[0, :100, 1] = cost + np.arange(100) % 4 / 4, 0.0
+    X[0, 99:129, 1] = 1.0
+    tables = {name: rows.tolist() for name, rows in zip(NAMES, X)}
+    columns = {"cost": COLUMNS["cost"], "flag": '"float"'}
+    sites = open_sites(folder, tables, columns, ESTIMATORS, "max_exact_numbers = 3")
+    pca = FederatedPCA().fit(sites.rows(["cost", "flag"]))
+    n, (mean, share) = 3 * N_ROWS, pca.mean_
+    return (n - 1) * pca.get_covariance()[0, 1] + n * mean * share
+
+
+def test_attack_a_product_that_is_nearly_one_row(tmp_path, monkeypatch):
+    with pytest.raises(PartyError) as caught:
+        sum_of_products(make(tmp_path / "gate"), 1000.0)
+    assert caught.value.code == "too-few-rows"
+    # a row like the others
+    assert sum_of_products(make(tmp_path / "small"), 1.0) == pytest.approx(83.25)
+    # the twin: flagged rows of other sites, of small costs, stand for it
+    count_otherwise(monkeypatch)
+    told = sum_of_products(make(tmp_path / "twin"), 1000.0)
+    assert told == pytest.approx(1000, rel=0.1)
 
 
 def rare_ward(folder, cost):
@@ -178,6 +286,19 @@ def test_an_honest_score_is_that_of_all_rows(tmp_path):
     model = quietly(PPEMGaussianMixture(2, random_state=0).fit, X)
     told = model.score(sites.rows(["cost", "age"]))
     assert told == pytest.approx(model.score(X), abs=1e-9)
+
+
+def test_attack_a_score_where_small_counts_may_be_told(tmp_path, monkeypatch):
+    rules = "max_exact_numbers = 3\nmin_cell_count = 1"
+    sites, X = open_with(tmp_path, rules=rules)
+    rows, model = sites.rows(["cost", "age"]), sure_of(X[7])
+    with pytest.raises(PartyError) as caught:
+        model.score(rows)
+    assert caught.value.code == "too-few-rows"
+    # the twin
+    count_otherwise(monkeypatch)
+    held, other = model.score(rows), sure_of(X[7] + 0.2).score(rows)
+    assert 3 * N_ROWS * (held - other) > 20
 
 
 @pytest.mark.parametrize(("n", "told"), [(4, False), (5, True)])

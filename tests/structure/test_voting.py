@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skprivbn.datasets import make_linear_sem
+from skprivbn.federation.site._state import SiteState
 from skprivbn.structure import Notears, VotingStructureLearner
 from skprivbn.structure.gaussian._scores import FeatureMoments, graph_score
 from tests.federation.site.loopback import open_sites
@@ -54,7 +55,7 @@ def bisect_vote(rows, low, high):
     return low
 
 
-def open_hospitals(folder, n_north=1):
+def open_hospitals(folder, n_north=1, rules=""):
     """Return sites with many sick patients, of whom few are in the north."""
     rng = np.random.default_rng(0)
     tables = {}
@@ -64,7 +65,7 @@ def open_hospitals(folder, n_north=1):
     tables["north"][:n_north, 1] = 71.9
     known = {name: table.tolist() for name, table in tables.items()}
     kinds = {"sick": '"float"', "lactate": '"float"'}
-    rules = "max_exact_numbers = 100"
+    rules = f"max_exact_numbers = 100\n{rules}"
     sites = open_sites(folder, known, kinds, ["VotingStructureLearner"], rules)
     return sites.rows(), tables["north"]
 
@@ -83,3 +84,22 @@ def test_without_a_look_at_own_cells_the_patient_is_read(tmp_path, monkeypatch):
     rows, north = open_hospitals(tmp_path)
     found = bisect_vote(rows, 1.5, 50.0) + north[1:, 1].mean()
     assert found == pytest.approx(71.9, abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:noise variances differ")
+@pytest.mark.parametrize("least", [0, 1, 2])
+def test_attack_a_vote_where_small_counts_may_be_told(tmp_path, least):
+    rows, _ = open_hospitals(tmp_path, rules=f"min_cell_count = {least}")
+    learner = Notears(lambda1=0.0, threshold=1.5)
+    assert not VotingStructureLearner(learner).fit(rows).votes_.any()
+
+
+@pytest.mark.filterwarnings("ignore:noise variances differ")
+def test_votes_tell_a_coefficient_of_a_site_for_as_many_numbers(tmp_path):
+    """What is left to a researcher: it is about five patients, and fits are counted."""
+    rows, north = open_hospitals(tmp_path, 5, "round_results = 17")
+    found = bisect_vote(rows, 1.5, 50.0) + north[5:, 1].mean()
+    assert found == pytest.approx(71.9, abs=0.1)
+    state = SiteState(tmp_path / "north" / "skprivbn_state")
+    ((_, n_numbers),) = state.told("icu").values()
+    assert n_numbers > 12 * 3

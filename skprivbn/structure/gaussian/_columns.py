@@ -134,7 +134,7 @@ class Standardised:
             raise PartyRefusal("out-of-range")
         self.integers = integers.astype(np.int64)
         # of the records that all have, there may be few
-        check_cells(self.standard, me.min_cell_count)
+        check_cells(self.standard, me.min_rows, me.min_cell_count)
 
     def summary(self):
         """Return what it can compute alone, and what the result tells anyway."""

@@ -42,7 +42,7 @@ def test_a_cell_that_cannot_be_read_is_named_at_the_site_only(tmp_path):
         (
             lambda rows: FederatedStandardScaler().fit(rows(["age", "sick"])),
             "too-few-rows",
-            "counts, sums and absolute sums: 1 of 8 blocks are about fewer rows than",
+            "counts, sums and absolute sums: 2 of 14 blocks are about fewer rows than",
         ),
         (
             lambda rows: PrivateGLMMRegressor(small_clusters="refuse").fit(

@@ -11,10 +11,12 @@ from skprivbn.federation.site._account import Account
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
+    FederatedKBinsDiscretizer,
     FederatedOneHotEncoder,
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
+    _discretizer,
 )
 from skprivbn.programs import MomentsTerms, moments
 from tests.federation.site.loopback import connect, make_sites
@@ -30,7 +32,8 @@ peers = ["north", "south", "west"]
 path = "icu.csv"
 min_rows = 10
 max_exact_fits = 20
-estimators = ["FederatedOneHotEncoder", "FederatedPCA", "FederatedSimpleImputer",
+estimators = ["FederatedKBinsDiscretizer", "FederatedOneHotEncoder", "FederatedPCA",
+    "FederatedSimpleImputer",
     "FederatedStandardScaler", "PPEMGaussianMixture", "PrivateGLMMRegressor",
     "describe"]
 
@@ -288,6 +291,74 @@ def test_attack_a_filter_of_floating_point(open_rows, monkeypatch):
     # the twin: the days of the one patient
     take_any_steps(monkeypatch)
     assert days_of_whoever_is_97(rows) == pytest.approx(4.25)
+
+
+def whoever_is_beyond(rows, size):
+    """Have sites divide by a variance of one's own: too large a sum names its site."""
+    pca = FederatedPCA(whiten=True).fit(rows)
+    largest = 2.0**55 / len(NAMES) / N_ROWS
+    pca.explained_variance_ = np.full(2, (size / largest) ** 2)
+    try:
+        FederatedStandardScaler(with_std=False).fit(pca.transform(rows))
+    except PartyError as error:
+        assert error.code != "unknown-step"
+        return error.party
+    return None
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_variances_of_ones_own(open_rows, monkeypatch):
+    tables = ages_and_days()
+    tables[1, :, 0] += 40
+    rows = open_rows(tables, age='"float"', days='"float"')
+    pca = FederatedPCA(whiten=True).fit(rows)
+    honest = FederatedStandardScaler().fit(pca.transform(rows))
+    np.testing.assert_allclose(honest.var_, 1, rtol=0.01)
+    pca.explained_variance_ = pca.explained_variance_ * [1, 1.001]
+    scaler = FederatedStandardScaler(with_std=False)
+    assert code_of(scaler.fit, pca.transform(rows)) == "unknown-step"
+    # the twin: how far the rows of one site are from the mean, by who refuses
+    take_any_steps(monkeypatch)
+    assert whoever_is_beyond(rows, 25.0) == "south"
+    assert whoever_is_beyond(rows, 300.0) is None
+
+
+def binned(rows, edges):
+    """Return the share of rows in each bin of the first column."""
+    model = {"edges": [np.array(edges)], "encode": "onehot"}
+    binner = public_model(FederatedKBinsDiscretizer, model, 1)
+    return FederatedStandardScaler(with_std=False).fit(binner.transform(rows)).mean_
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+@pytest.mark.parametrize(("n", "told"), [(0, True), (1, False), (4, False), (5, True)])
+def test_attack_bins_of_equal_width_around_a_patient(open_rows, n, told):
+    """They need not be found with a site; their rows are counted over all sites."""
+    tables = np.tile(50.0 + np.arange(N_ROWS) % 20, (len(NAMES), 1))[:, :, None]
+    for k in range(n):
+        tables[k % 3, k] = 97
+    rows = open_rows(tables, age='"float"')
+    if told:
+        assert binned(rows, [0, 90, 180])[1] == pytest.approx(n / tables.size)
+    else:
+        assert code_of(binned, rows, [0, 90, 180]) == "too-few-rows"
+
+
+@pytest.mark.filterwarnings("ignore:the columns of X have names")
+def test_attack_bins_that_are_nearly_of_equal_width(open_rows, monkeypatch):
+    """Beside large edges, such as times in seconds, many widths are a small part."""
+    tables = ages_and_days()[:, :, :1] + 1.7e9
+    rows = open_rows(tables, seen='"float"')
+    edges = 1.7e9 + np.array([0, 50, 55, 200])
+    assert code_of(binned, rows, edges) == "unknown-step"
+    even = 1.7e9 + np.array([0, 60.1, 120.2])
+    assert binned(rows, even).sum() == pytest.approx(1)
+    # the twin
+    known = _discretizer._are_even
+    monkeypatch.setattr(_discretizer, "_are_even", lambda e: np.allclose(e, edges))
+    rows_between = np.mean((tables >= edges[1]) & (tables < edges[2]))
+    assert not known(edges)
+    assert binned(rows, edges)[1] == pytest.approx(rows_between)
 
 
 def ward_of_those_without_sex(rows):
