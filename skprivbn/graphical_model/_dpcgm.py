@@ -75,7 +75,7 @@ from skprivbn.utils._sklearn import (
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
-#: attributes that only a fit of tables sets
+#: attributes set only by methods that release tables
 _OF_TABLES = "n_samples_ noisy_tables_ table_unit_ table_std_ expected_error_".split()
 _OF_TABLES += "noisy_marginals_ marginal_std_".split()
 
@@ -90,108 +90,109 @@ class DPCGMLearner(
     """Markov random field learnt from contingency tables with private noise.
 
     The contingency tables of the cliques are released once, with discrete Laplace or
-    Gaussian noise; everything after that works on the noisy tables and costs no more
-    privacy. Neighbouring data sets differ by one person, added or removed. Rows may be
-    with several holders (``party=`` in `fit`), and so may columns (`parties`).
+    Gaussian noise; estimation from the noisy tables is post-processing and costs no
+    privacy. Neighbouring data sets differ by one person, added or removed. Parties may
+    hold different rows (``party=`` in `fit`) or different columns (`parties`).
 
     Read more in the :ref:`User Guide <graphical_model>`.
 
     Parameters
     ----------
     cliques : {"aim", "mst", "chain", "tree"} or list of tuples, default="aim"
-        Which columns interact. "aim" chooses tables of one, two and three columns
-        privately, in rounds, each time those that the model so far misses most [2]_.
-        "mst" chooses a tree privately, from a third of the budget (half of it with
+        Which columns interact. "aim" chooses tables of one to three columns privately,
+        in rounds; each round takes the tables that the current model fits worst [2]_.
+        "mst" chooses a tree privately, for a third of the budget (half of it with
         several holders). "chain" joins neighbouring columns, "tree" every column with
         the last one. A list gives the columns of each clique, by name or position.
 
     clique_params : dict, default=None
-        `stationary` (False): whether columns are time steps, and given cliques that are
-        shifts of each other share their potentials; the first step gets potentials of
-        its own. `structural_zeros`: mapping of given cliques to boolean arrays, True
-        for configurations known to be impossible. For "aim": `workload`, a list of the
-        sets of columns whose tables matter most, or a mapping to their weights, public
-        (None: all pairs and triples alike); `max_model_cells` (524288), which no table
-        of exact inference in the chosen model exceeds. More may be more accurate, and
+        `stationary` (False): whether columns are time steps; given cliques that are
+        shifts of each other then share their potentials, except those of the first
+        step. `structural_zeros`: mapping of given cliques to boolean arrays, True for
+        configurations known to be impossible. For "aim": `workload`, a public list of
+        the sets of columns whose tables matter most, or a mapping to their weights
+        (None: all pairs and triples equally); `max_model_cells` (524288), the largest
+        table of exact inference in the chosen model. More may be more accurate, and
         takes longer.
 
     parties : dict, default=None
-        Which party holds which columns, if different parties do: names, positions,
-        slices or callables. Tables then stay secret-shared until they have noise, the
-        number of records is known, and neighbouring data sets differ in the values of
-        one record. What is missing or no state counts as the first state.
+        The columns of each party, if parties hold different columns: names, positions,
+        slices or callables. Tables then stay secret-shared until noise is added, the
+        number of records is public, and neighbouring data sets differ in the values of
+        one record. Missing values and unknown labels count as the first state.
 
     epsilon : float or None, default=1.0
         Privacy budget of one fit. None uses exact tables, without any privacy.
 
     delta : float, default=0.0
-        With 0 the noise is Laplace and the guarantee pure, otherwise Gaussian.
+        0 adds discrete Laplace noise (pure differential privacy), more discrete
+        Gaussian noise.
 
     accountant : PrivacyAccountant, default=None
-        Adds up what fits on the same data cost, and refuses what exceeds its budget.
-        Without one, the second fit of the same estimator or of its clones, as in a
-        search, warns (within one process).
+        Adds up the costs of fits on the same data, and refuses a fit that exceeds its
+        budget. Without one, the second fit of the same estimator or of its clones, as
+        in a search, warns (within one process).
 
     min_honest : int, default=None
-        With several holders: how many of them are trusted to add their share of the
-        noise and to keep it secret. None means half of them, rounded up; sites accept
-        no more.
+        With several holders: number of parties trusted to add their share of the noise
+        and to keep it secret. None means half of them, rounded up; sites accept no
+        more.
 
     method : {"auto", "cgm", "naive", "psgd"}, default="auto"
-        How potentials are estimated. "auto" is an empirical Bayes estimate without
+        Estimator of the potentials. "auto" is an empirical Bayes estimate without
         tuning parameters; "cgm" the collective graphical model's expectation
-        maximisation [1]_; "naive" takes the projected noisy tables for the truth;
-        "psgd" is stochastic gradient descent with clipped and noisy gradients, which
-        releases no tables. Exact tables are taken for the truth.
+        maximisation [1]_; "naive" maximum likelihood from the projected noisy tables;
+        "psgd" stochastic gradient descent with clipped and noisy gradients, which
+        releases no tables. Exact tables are fitted without a noise model.
 
     method_params : dict, default=None
-        Settings of the method. For all: `inference` ("auto"), which is exact unless an
-        intermediate table would exceed `max_cells` (4194304) and loopy belief
-        propagation takes over; "exact" and "loopy" insist. `max_iter` (2000), most
-        iterations of "cgm", or of "naive" for each penalty on its path.
-        For "cgm": `discrepancy` (0.7), at which fraction of the mean absolute noise the
-        mean distance between noisy and expected tables ends the iterations, unless it
-        no longer falls before; going on learns the noise. `tol` (1e-6), the largest
-        change of a potential at which they end, too. ``inference="nlbp"`` solves the
-        E-step by non-linear belief propagation as in [1]_ instead of its dual, which is
-        slower with the same result; with `damping`, the weight of the tables before in
-        each of its iterations (None: one that grows, as a constant one does not
-        converge for Laplace noise).
+        Settings of the method. For all: `inference` ("auto"): exact, or loopy belief
+        propagation if an intermediate table would exceed `max_cells` (4194304);
+        "exact" and "loopy" force one. `max_iter` (2000): maximum number of iterations
+        of "cgm", or of "naive" for each penalty on its path.
+        For "cgm": `discrepancy` (0.7): iterations end when the mean distance between
+        noisy and expected tables is this fraction of the mean absolute noise, or no
+        longer falls; more iterations would fit the noise. `tol` (1e-6): they also end
+        when no potential changes by more. ``inference="nlbp"`` solves the E-step by
+        non-linear belief propagation as in [1]_ instead of by its dual: slower, with
+        the same result; with `damping`, the weight of the previous tables in each of
+        its iterations (None: a growing weight, since a constant one does not converge
+        for Laplace noise).
         For "naive": `regularization` (1e-4), the ridge penalty; `projection` (True),
-        whether noisy tables are first made non-negative, of the same total.
-        For "psgd": `sampling_rate` (0.02), the probability of each row, or person, to
-        be in the batch of a step; `n_steps` (200); `clip`, the bound on a gradient's
-        norm (None: the largest norm of a row's counts); `learning_rate` (0.4).
+        whether noisy tables are first made non-negative, with the same total.
+        For "psgd": `sampling_rate` (0.02), the probability of a row, or person, to be
+        in the batch of a step; `n_steps` (200); `clip`, the bound on a gradient's norm
+        (None: the largest norm of a row's counts); `learning_rate` (0.4).
 
     states : mapping or list, default=None
         Public states of every column: labels, or their number k for 0, ..., k - 1.
-        With `epsilon`, values that are no state count as missing. None takes the
-        categories of a dataframe to be public; without categories, states are read off
-        the data, 256 at most, which costs an infinite epsilon.
+        With `epsilon`, unknown values count as missing. None takes the categories of a
+        dataframe as public; without categories, states are read off the data, 256 at
+        most, which costs an infinite epsilon.
 
     bins : mapping of column to array-like, default=None
-        Edges of continuous columns, which then need no `states`: public, or found
-        privately. Numbers outside go to the nearest bin, :meth:`sample` draws within:
-        with `epsilon` integers if all edges are such (20, not 20.0).
+        Edges of continuous columns, which then need no `states`; they must be public,
+        or found privately. Numbers outside go to the nearest bin. :meth:`sample` draws
+        within the bins, with `epsilon` integers if all edges are integers (20, not
+        20.0).
 
     contribution : {"normalize", "clip"}, dict or None, default=None
-        What one person adds to the tables, if people have several records
-        (``individual=`` in `fit`). "normalize" scales each person's records to add up
-        to one per clique ("psgd": takes the mean of their gradients), "clip" counts at
-        most `max_records` (1) of them, with which the noise grows. A dict may hold
-        `max_records` beside `kind`; `max_weight` (1), the public bound to which sample
-        weights are cut, with which the noise grows, too; and `null_state`, a label for
-        "nothing seen": a record adds nothing to cliques in which all its values are
-        null.
+        How a person's records count in the tables, if persons have several records
+        (``individual=`` in `fit`). "normalize" scales a person's records to add up to
+        one per clique ("psgd": takes the mean of their gradients); "clip" counts at
+        most `max_records` (1) of them. A dict may hold `max_records` beside `kind`;
+        `max_weight` (1), the public bound to which sample weights are clipped; and
+        `null_state`, a label for "nothing seen": a record adds nothing to cliques in
+        which all its values are null. Noise grows with `max_records` and `max_weight`.
 
     missing : {"auto", "error", "skip"}, default="auto"
-        What to do with missing entries (NaN or None) in `fit`. "auto" is "error"
-        without `epsilon`; with it, an error would tell that there is such a row, which
-        is left out instead, and "error" is refused. "skip" leaves a row out of the
-        tables that need a missing entry only.
+        Treatment of missing entries (NaN or None) in `fit`. "auto" is "error" without
+        `epsilon`; with `epsilon` it leaves such rows out, and "error" is refused,
+        because an error would disclose that such a row exists. "skip" leaves a row out
+        only of the tables that need a missing entry.
 
     backend : str or AdditiveBackend, default="masking"
-        How tables of several holders are added: "masking", "ckks", ...
+        How the tables of several holders are summed: "masking", "ckks", ...
 
     verbose : int, default=0
         1 prints every tenth step of the estimation, 2 every one.
@@ -211,29 +212,29 @@ class DPCGMLearner(
         The cliques.
 
     noisy_tables_ : dict of tuple of str to ndarray of int
-        The tables as released; a tied table under its first clique. Not for "psgd".
+        The released tables; a stationary table under its first clique. Not for "psgd".
 
     table_unit_ : int or dict of tuple of str to int
-        How much one record counts in them: 1, or more where fractions of records are
-        counted or tables weighted (people with several records, "mst" with several
-        holders). For "aim" a dict, as tables differ. Not for "psgd".
+        Count of one record in these tables: 1, or more where fractions of records are
+        counted or tables weighted (persons with several records, "mst" with several
+        holders). A dict for "aim", whose tables differ. Not for "psgd".
 
     table_std_ : dict of tuple of str to float
-        Standard deviation of the noise on each of them, in records. Not for "psgd".
+        Standard deviation of the noise on each table, in records. Not for "psgd".
 
     noisy_marginals_ : dict of tuple of str to ndarray
-        The same as estimates of marginal probabilities; may be negative.
+        The tables as estimates of marginal probabilities; may be negative.
 
     marginal_std_ : dict of tuple of str to ndarray
         Their standard errors: sampling and noise.
 
     expected_error_ : dict of tuple of str to float
-        Total variation to expect between the field's marginals and the tables of the
-        rows: from the noise, for released tables; for other tables that "aim" has
-        looked at, by how much the model then missed them. Not for "psgd".
+        Expected total variation distance between the field's marginals and the tables
+        of the rows: for released tables from the noise; for other tables that "aim" has
+        examined, the error of its model at that time. Not for "psgd".
 
     largest_clique_ : int
-        Cells of the largest table that inference goes through.
+        Number of cells of the largest table of the inference.
 
     n_samples_ : float
         Number of records, estimated from the noisy tables. Not for "psgd".
@@ -242,7 +243,7 @@ class DPCGMLearner(
         Cost of this fit.
 
     noise_report_ : NoiseReport
-        What noise does to the result, with `epsilon` only.
+        Effect of the noise on the result, with `epsilon` only.
 
     noise_ : CountMechanism or DistributedNoise or None
         The noise of the tables.
@@ -389,11 +390,11 @@ class DPCGMLearner(
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row. The holders add noise to their own tables and sum them
-            under the `backend`; a person's rows must all be with one of them.
+            Holder of each row. The holders add noise to their own tables and sum them
+            by the `backend`; all rows of a person must be at one holder.
         individual : array-like of shape (n_samples,), default=None
-            The person behind each row; needs `contribution`. Rows without a label count
-            for nothing.
+            The person behind each row; needs `contribution`. Rows without a label are
+            not counted.
         sample_weight : array-like of int of shape (n_samples,), default=None
             Weights from 0 to the `max_weight` of `contribution`.
 

@@ -33,29 +33,29 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
 
     The model is ``logit P(y = 1) = intercept + X coef + z``, where the effect
     ``z ~ N(0, scale^2)`` is common to all rows of a cluster, such as a medical
-    centre. The rows of a cluster may be spread over parties. Parties exchange sums
-    of log-likelihoods, gradients and Hessians of their rows under the backend.
+    centre. The rows of a cluster may be spread over parties. Log-likelihoods,
+    gradients and Hessians are secure sums over the parties.
 
     Read more in the :ref:`User Guide <mixed_model>`.
 
     Parameters
     ----------
     method : {"quadrature", "metropolis"}, default="quadrature"
-        How expectations over the random effects are taken: by adaptive Gauss-Hermite
-        quadrature, which is deterministic and accurate, or by Metropolis-Hastings
-        with proposals from N(0, scale^2), as in [1]_.
+        Expectations over the random effects: by adaptive Gauss-Hermite quadrature
+        (deterministic and accurate), or by Metropolis-Hastings with proposals from
+        N(0, scale^2), as in [1]_.
     link : {"logit", "probit", "cloglog"}, default="logit"
-        How probabilities depend on the predictor.
+        Link function from probabilities to the predictor.
     <slopes ... quadrature_params>
     metropolis_params : dict, default=None
-        Settings of ``method="metropolis"`` that are not to have their defaults:
-        ``"n_draws"``, steps kept in each iteration (1000), ``"n_burn_in"``, steps
-        forgotten before those (200), ``"batch_size"``, proposals evaluated in one
-        round trip (50), and ``"random_state"`` of proposals and acceptance (None).
+        Settings of ``method="metropolis"``: ``"n_draws"``, steps kept in each
+        iteration (default 1000), ``"n_burn_in"``, steps discarded before them (200),
+        ``"batch_size"``, proposals evaluated in one round trip (50), and
+        ``"random_state"`` of proposals and acceptance (None).
     max_iter : int, default=None
-        Bound on the iterations. None allows 100 for quadrature. With
-        ``method="metropolis"`` it is the number of iterations, 20 if None; estimates
-        are averages over the second half of them.
+        Maximum number of iterations of quadrature, 100 if None. With
+        ``method="metropolis"`` the number of iterations, 20 if None; estimates are
+        averages over the second half of them.
     <clusters ... backend>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
@@ -63,7 +63,7 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
-        The second is the one whose probability is modelled.
+        Labels of the classes. The model is for the probability of the second.
     coef_ : ndarray of shape (1, n_features)
         Fixed effects.
     intercept_ : ndarray of shape (1,)
@@ -81,8 +81,8 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
 
     Notes
     -----
-    Clusters that one party holds alone never enter the tables of log-likelihoods:
-    that party integrates over their effects by itself.
+    The tables of log-likelihoods contain only clusters of several parties. A party
+    integrates over the effects of its own clusters locally.
 
     The iteration is EM with one Newton step per M-step, accelerated by differences of
     past gradients [2]_; the Metropolis iteration is parameter-expanded EM [3]_. The
@@ -202,7 +202,7 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     def decision_function(
         self, X: ArrayLike, *, cluster: PerRow = None, offset: PerRow = None
     ) -> np.ndarray:
-        """Return the predictor of the second class, its log-odds.
+        """Return the log-odds of the second class.
 
         Parameters
         ----------
@@ -224,8 +224,8 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     ) -> np.ndarray | RemoteResults:
         """Return probabilities of the classes.
 
-        Those of a typical cluster (effect 0), not averaged over clusters, where the
-        cluster is unknown.
+        Rows of unknown clusters get the probabilities of a typical cluster (effect 0),
+        not an average over clusters.
 
         Parameters
         ----------
@@ -303,46 +303,45 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
 
     The predictor is ``intercept + X coef + offset + Z b``, where the effects ``b`` are
     common to all rows of a cluster and normally distributed over clusters. Linear
-    models are fitted from one exchange of sums of products; others from sums of
-    log-likelihoods, gradients and Hessians.
+    models need one exchange of sums of products; other families need sums of
+    log-likelihoods, gradients and Hessians in every iteration.
 
-    With `epsilon`, one noisy release of sums is all that becomes known: of linear
-    models with a random intercept of public clusters.
+    With `epsilon`, linear models with a random intercept of public clusters are fitted
+    to a single noisy release of sums.
 
     Read more in the :ref:`User Guide <mixed_model>`.
 
     Parameters
     ----------
     family : {"gaussian", "poisson", "binomial"}, default="gaussian"
-        Distribution of the target: numbers, counts, or proportions of as many trials
-        as `sample_weight` says.
+        Distribution of the target: numbers, counts, or proportions of `sample_weight`
+        trials.
     link : str, default=None
-        How the mean depends on the predictor: "identity" (gaussian), "log" (poisson),
-        "logit", "probit" or "cloglog" (binomial). None takes the first of these.
+        Link function: "identity" (gaussian), "log" (poisson), "logit", "probit" or
+        "cloglog" (binomial). None means the first one of the family.
     <slopes ... quadrature_params>
     reml : bool, default=True
         Whether variances of a linear model are estimated by restricted maximum
         likelihood. Other families ignore it.
     max_iter : int, default=None
-        Bound on the iterations; 100 if None.
+        Maximum number of iterations; 100 if None.
     <clusters ... backend>
     verbose : int, default=0
         1 prints every tenth iteration, 2 every one.
     epsilon : float, default=None
         Privacy budget of the sums, for ``family="gaussian"`` with `clusters` and
-        without slopes, offset and weights. Limits on clusters are not needed then.
-        None releases them exactly.
+        without slopes, offset and weights. The limits on small clusters do not apply
+        then. None releases the sums exactly.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair, list of pairs or dict, default=None
         Public lower and upper bounds of the features and, last, of the target
         (``"y"`` in a dict), to which rows are clipped; needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged before any row is touched.
+        Charged before any row is read.
     min_honest : int, default=None
-        With `epsilon`: how many parties are trusted to add their share of the noise
-        and to keep it secret. None means half of them, rounded up; sites accept no
-        more.
+        With `epsilon`: number of parties trusted to add their share of the noise and
+        to keep it secret. None means half of them, rounded up; sites accept no more.
 
     Attributes
     ----------
@@ -351,15 +350,16 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
     intercept_ : float
         Predictor where all features are 0.
     coef_std_ : ndarray of shape (n_features,)
-        Standard errors; with `epsilon` they count the noise, by a parametric bootstrap.
+        Standard errors; with `epsilon` by a parametric bootstrap that includes the
+        noise.
     intercept_std_ : float
         Standard error of the intercept.
     residual_scale_ : float
         Standard deviation of the rows about their predictors, in linear models.
     privacy_spent_ : PrivacyCost
-        What the fit cost, with `epsilon` only.
+        Cost of the fit, with `epsilon` only.
     noise_report_ : NoiseReport
-        What noise does to the result, with `epsilon` only.
+        Effect of the noise on the result, with `epsilon` only.
     <covariance_ ... feature_names_in_>
 
     See Also
@@ -369,9 +369,9 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
 
     Notes
     -----
-    Clusters that one party holds alone are not opened: that party integrates over
-    their effects by itself. Linear models open sums of features and target of each
-    cluster that several parties hold; see the guide on what that tells.
+    A party integrates over the effects of its own clusters locally. Linear models open
+    the sums of features and target of each cluster that several parties hold; the
+    guide describes what these disclose.
 
     References
     ----------
@@ -398,7 +398,7 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
     """
 
     protocols = (*BaseGLMM.protocols, noisy_linear_mixed_model, linear_mixed_model)
-    #: what has bounds beside the features
+    #: values with bounds beside the features
     _bounded_beside = ("y",)
     _parameter_constraints = {
         **BaseGLMM._parameter_constraints,
@@ -467,7 +467,7 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
         keep_noisy(self, found, terms, factors[0])
 
     def _public_clusters(self, partition, factors):
-        """Refuse what no noise is calibrated for; return labels that are public."""
+        """Refuse options without calibrated noise; return the public labels."""
         if self.family != "gaussian":
             raise ValueError(
                 f"epsilon is not available with family={self.family!r}: its search "
@@ -487,8 +487,8 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
         for name, is_given in refused.items():
             if is_given:
                 raise ValueError(
-                    f"{name} is not available with epsilon: its noise is made for one "
-                    "random intercept and rows that count alike; leave it out"
+                    f"{name} is not available with epsilon, whose noise is calibrated "
+                    "for one random intercept and equal weights; leave it out"
                 )
         if len(factors) != 1:
             raise ValueError(
@@ -500,8 +500,8 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
         if isinstance(partition, RemoteRows):
             return list(partition.schema[partition.aligned["cluster"]])
         raise ValueError(
-            "epsilon needs clusters=[...], all labels there may be: labels read off "
-            "the data would not be private"
+            "epsilon needs clusters=[...] with all possible labels: labels read off "
+            "the data are not private"
         )
 
     @property
@@ -530,7 +530,7 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
         return 1 - unexplained / total
 
     def _row_scores(self, X, y, cluster=None, offset=None):
-        """Return what is not explained, the target, and its part of the spread."""
+        """Return the unexplained part, the target, and its part of the spread."""
         mean = self.predict(X, cluster=cluster, offset=offset)
         if self.family == "poisson":
             spread = xlogy(y, y)

@@ -50,8 +50,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
 
     Every party does the E-step on its own rows and encrypts the sums that the M-step
     needs; a coordinator without a key adds the ciphertexts; the parties decrypt the
-    total and do the M-step [1]_. The result is that of scikit-learn's
-    ``GaussianMixture`` on the pooled rows, whose place it can take.
+    total and do the M-step [1]_. A drop-in replacement of scikit-learn's
+    ``GaussianMixture``, with the same result as on the pooled rows.
 
     Read more in the :ref:`User Guide <mixture>`.
 
@@ -60,89 +60,88 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     n_components : int, default=1
         Number of mixture components.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Every component its own covariance matrix, one for all components, diagonal
-        matrices, or a single variance per component.
+        One covariance matrix per component, one for all components, one diagonal
+        matrix per component, or one variance per component.
     tol : float, default=1e-3
         EM stops when the mean log-likelihood changes by less.
     reg_covar : float, default=1e-6
         Added to the diagonals of the covariances.
     max_iter : int, default=None
-        Most EM iterations per start. With 0 the start itself is the result. None means
-        100; with `epsilon` 4 to 10, by the budget and the size of the mixture.
+        Maximum number of EM iterations per start. With 0 the start is the result. None
+        means 100; with `epsilon` 4 to 10, by the budget and the size of the mixture.
     n_init : int, default=1
         Number of starts, of which the best is kept.
     init_params : {"kmeans", "k-means++", "random", "random_from_data", "local_em", \
 "paper"}, default="kmeans"
         How EM starts:
 
-        - ``"kmeans"``: parties tell each other the centres of their own clusters of
-          at least `min_rows` rows, then a few secure steps of Lloyd's algorithm;
-        - ``"local_em"``: the same with the components of each party's own mixture,
+        - ``"kmeans"``: parties disclose to each other the centres of their local
+          clusters of at least `min_rows` rows; a few secure steps of Lloyd's
+          algorithm follow;
+        - ``"local_em"``: the same with the components of each party's local mixture,
           as the paper recommends;
-        - ``"random"``: random responsibilities, nothing is told; at sites they do
-          not follow from `random_state`;
-        - ``"random_from_data"``, ``"k-means++"``: rows are shown to all parties;
+        - ``"random"``: random responsibilities, which disclose nothing; at sites they
+          do not depend on `random_state`;
+        - ``"random_from_data"``, ``"k-means++"``: some rows are shown to all parties;
         - ``"paper"``: means drawn from the unit cube, unit covariances and equal
-          weights, whatever the rows, as in section 3.5 of the paper. Scale the
+          weights, independent of the rows, as in section 3.5 of the paper. Scale the
           features first.
 
-        With one party, the start of ``GaussianMixture`` with the same integer
-        `random_state`.
+        With one party and an integer `random_state`, EM starts as in
+        ``GaussianMixture``.
     weights_init : array-like of shape (n_components,), default=None
-        Initial weights; by `init_params` if None. Clusters of several parties are put
-        in the order that fits what is given best.
+        Initial weights; by `init_params` if None. Clusters of several parties are
+        matched to the given initial values.
     means_init : array-like of shape (n_components, n_features), default=None
         Initial means; by `init_params` if None.
     precisions_init : array-like, default=None
         Initial inverse covariances, in the shape of `covariances_`; by `init_params`
         if None.
     random_state : int, RandomState instance or None, default=None
-        Where EM starts, and what `sample` draws. Keys and noise do not depend on it.
+        Seed of the starts and of `sample`. Keys and noise do not depend on it.
     warm_start : bool, default=False
         Start from the last fit.
     verbose : int, default=0
-        1 prints the iterations and, once the fit has ended, the last lower bound of the
-        best start and its change; 2 those of all its iterations. Before the end, only
-        the parties know them.
+        1 prints the iterations and, after the fit, the last lower bound of the best
+        start and its change; 2 those of all its iterations. During the fit only the
+        parties know them.
     verbose_interval : int, default=10
         Iterations between two prints.
     covariance_update : {"exact", "paper"}, default="exact"
-        Covariances about the new means, as maximum likelihood wants them, or about
-        those before the update, as in equation (4) of the paper.
+        Covariances about the new means (maximum likelihood), or about the means before
+        the update, as in equation (4) of the paper.
     key_rotation : {"fit", "iteration"}, default="fit"
-        How long a key of the secure sums is used. The paper changes it in every
+        When the key of the secure sums changes. The paper changes it in every
         iteration.
     min_rows : int, default=5
-        Parties with fewer rows cause a warning; local clusters and components that
-        describe fewer effective rows, or entries of a column, are not told or stop
+        A party with fewer rows causes a warning. Local clusters with fewer rows are not
+        disclosed; a component with fewer effective rows, or entries of a column, stops
         the fit.
     missing : {"auto", "error", "em"}, default="auto"
-        What to do with missing entries (NaN or None). "auto" is "error" without
-        `epsilon`; with it, an error would tell that there is such a row, whose entry
-        counts as the middle of its bounds instead, and "error" is refused. "em" takes
-        every row for what is there: its density is that of its entries, and the
-        M-step uses what each component expects of the others [2]_. It assumes that
-        entries are missing at random: whether one is may depend on those that are
-        there, not on its own value. `predict`, `score` and the like then accept gaps,
-        too.
+        Treatment of missing entries (NaN or None). "auto" is "error" without
+        `epsilon`; with `epsilon` it imputes the middle of the bounds, and "error" is
+        refused, because an error would disclose that such a row exists. "em" uses all
+        rows: the E-step takes the density of the observed entries, the M-step the
+        conditional mean and covariance of the missing ones [2]_. It assumes that
+        entries are missing at random: missingness may depend on observed entries, not
+        on the missing value. `predict`, `score` and the like then accept gaps, too.
     backend : str or AdditiveBackend, default="masking"
-        How sums are hidden, which parties read: ``"masking"`` (the fastest, and
-        withstands larger coalitions), ``"ckks"`` (as in the paper), ``"paillier"``; or
-        ``"plaintext"``. Results are the same.
+        How the sums are hidden from the coordinator: ``"masking"`` (fastest, and secure
+        against larger coalitions), ``"ckks"`` (as in the paper), ``"paillier"``; or not
+        at all, ``"plaintext"``. Results are the same.
     epsilon : float, default=None
-        Privacy budget of the fit, spread evenly over `max_iter` iterations, all of
-        which are done. None adds no noise.
+        Privacy budget of the fit, divided evenly over `max_iter` iterations, all of
+        which are run. None adds no noise.
     delta : float, default=0.0
         With `epsilon`: 0 adds discrete Laplace noise, more discrete Gaussian noise.
     bounds : pair, list of pairs or dict, default=None
         Public lower and upper bounds of the features, to which rows are clipped;
         needed with `epsilon`.
     accountant : PrivacyAccountant, default=None
-        Charged before any row is touched.
+        Charged before any row is read.
     min_honest : int, default=None
-        With `epsilon`: how many parties are trusted to add their share of the noise
-        and to keep it secret. None means half of them, rounded up; sites accept no
-        more.
+        With `epsilon`: number of parties trusted to add their share of the noise and
+        to keep it secret. None means half of them, rounded up; sites accept no more.
 
     Attributes
     ----------
@@ -171,9 +170,9 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
     ledger_ : Ledger
         Every message of the last fit, and who learnt what.
     privacy_spent_ : PrivacyCost
-        What the fit cost, with `epsilon` only.
+        Cost of the fit, with `epsilon` only.
     noise_report_ : NoiseReport
-        What noise does to the result, with `epsilon` only.
+        Effect of the noise on the result, with `epsilon` only.
     n_features_in_ : int
         Number of columns.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -318,7 +317,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         y : Ignored
             Not used, present for API consistency by convention.
         party : array-like of shape (n_samples,), default=None
-            Who holds each row. None means that one party holds all.
+            Holder of each row. None means that one party holds all.
         individual : array-like of shape (n_samples,), default=None
             The person behind each row, as in :meth:`fit`.
 
@@ -335,7 +334,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         return self.warm_start and hasattr(self, "converged_")
 
     def _start_terms(self, n_features):
-        """Return what exact and noisy fits have in common, as keywords."""
+        """Return the terms that exact and noisy fits share, as keywords."""
         random_state = check_random_state(self.random_state)
         seeds = [int(s) for s in random_state.randint(2**31 - 1, size=self.n_init)]
         if isinstance(self.random_state, Integral):
@@ -364,7 +363,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         }
 
     def _given(self, n_features):
-        """Return those initial parameters that the user gave, checked."""
+        """Return the initial parameters of the user, checked."""
         given = {}
         shape = self.n_components, n_features
         if self.weights_init is not None:
@@ -378,7 +377,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         return {key: np.asarray(value, np.float64) for key, value in given.items()}
 
     def _paper_start(self, n_features, seeds):
-        """Return the start of the paper's section 3.5, which no row has a part in."""
+        """Return the start of the paper's section 3.5, independent of the rows."""
         if self.n_init > 1:
             raise ValueError(
                 f"n_init={self.n_init} with init_params='paper': use n_init=1 and "
@@ -411,20 +410,20 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if self.verbose:
             self._say_bounds(progress)
         self.converged_ = found["converged"]
-        # as long as there is no iteration, what was given stands for itself
+        # without an iteration, the initial values of the user are the result
         given = Given() if self.n_iter_ else terms.given
         # remote rows have no dtype
         self._keep(found, given, getattr(partition, "dtype", np.float64))
         self._warn_of_outcome(partition, terms, found, watch.n_sums)
 
     def _keep(self, found, given, dtype):
-        """Set the fitted mixture to what parties found, beside what was given."""
+        """Set the fitted mixture from the parties' result and given initial values."""
         found = found["weights"], found["means"], found["covariances"]
         mixture = first_mixture(self.covariance_type, given, *found)
         self._set_mixture(mixture, dtype)
 
     def _say_bounds(self, progress):
-        """Print lower bounds and their changes, which come with the result."""
+        """Print lower bounds and their changes, which are part of the result."""
         changes = np.diff(self.lower_bounds_, prepend=-math.inf)
         for n_iter, (bound, change) in enumerate(zip(self.lower_bounds_, changes), 1):
             is_shown = self.verbose >= 2 and n_iter % self.verbose_interval == 0
@@ -453,21 +452,21 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         rows = "rows, or entries of a column" if self.missing == "em" else "rows"
         return (
             f"a component describes fewer than min_rows={min_rows} {rows}, and its "
-            "parameters would tell too much about them: use fewer components, another "
-            "start, or lower min_rows"
+            "parameters would disclose too much about them: lower n_components or "
+            "min_rows, or use another start"
         )
 
     def _fit_privately(self, partition, progress):
         if self._continues and not hasattr(self, "privacy_spent_"):
             raise ValueError(
-                "warm_start=True would start from a fit without epsilon, whose exact "
-                "result no noise covers: fit a clone, or set warm_start=False"
+                "warm_start=True would start from a fit without epsilon, whose result "
+                "is exact: fit a clone, or set warm_start=False"
             )
         start = self._start_terms(partition.n_features)
         if self.missing == "error":
             raise ValueError(
-                "missing='error' is not available with epsilon: an error would tell "
-                "that there is such a row"
+                "missing='error' is not available with epsilon: an error would "
+                "disclose that such a row exists; use 'auto' or 'em'"
             )
         if len(start["seeds"]) > 1 or self.max_iter == 0:
             raise ValueError(
@@ -486,7 +485,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         with _Watch(progress, terms.max_iter) as watch:
             what = "the mixture and the sums of all rounds"
             found = self._run_charged(partition, noisy_em, terms, what, progress=watch)
-        # one entry that is no number makes a table of objects of one of float32
+        # a single non-numeric entry turns a float32 table into one of objects
         self._keep(found, Given(), np.float64)
         self.converged_ = False
         self.n_iter_ = terms.max_iter
@@ -496,7 +495,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         self._report_noise(partition, terms, found["std"])
 
     def _report_noise(self, partition, terms, std):
-        """Say how much noise there is, and which components it does not tell apart."""
+        """Report the noise, and the components that it makes indistinguishable."""
         n_features, n_parties = partition.n_features, partition.n_parties
         low, high = terms.bounds
         half = Box.between(low, high, self.covariance_type).half
@@ -527,7 +526,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if small:
             warn_leak(
                 f"parties {small} hold fewer than min_rows={self.min_rows} rows: the "
-                "others, who know their own rows' part of the sums, can work out much "
+                "others can subtract their own part of the sums and reconstruct much "
                 "of such a party's rows"
             )
         if terms.init_params in ("k-means++", "random_from_data"):
@@ -556,25 +555,26 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if partition.n_parties > 1 and n_seen > n_values:
             warn_leak(
                 f"the sums of all iterations are {n_seen} numbers about "
-                f"{n_values} values in all rows: whoever reads them has, in principle, "
-                "enough equations to solve for the rows. Fewer iterations, components "
-                "or covariances mean fewer sums; epsilon= limits what they tell"
+                f"{n_values} values in all rows: they give, in principle, enough "
+                "equations to reconstruct the rows. Lower max_iter or n_components, or "
+                "use covariance_type='diag', for fewer sums; epsilon= limits what they "
+                "disclose"
             )
 
 
 class _Watch(ExitStack):
-    """Tells of starts and iterations, by what parties say that they tell.
+    """Reports starts and iterations to the progress, by the names of the sums.
 
     Parameters
     ----------
     progress : Progress
-        Whose steps are starts.
+        Its steps are starts.
     max_iter : int
 
     Attributes
     ----------
     n_sums : int
-        Of clusters, or of moments.
+        Number of sums, of clusters or of moments.
     """
 
     def __init__(self, progress, max_iter):
