@@ -123,8 +123,9 @@ def _digest(hashed):
 def transpose_bits(rows, out=None):
     """Transpose a 128 x 8m bit matrix (128, m) of bytes into (8m, 2) words."""
     m = rows.shape[1]
-    # row i of every 8 side by side, so that what is exchanged is long
-    x = np.empty((8, 16, m + -m % 8), dtype=np.uint8)
+    # row i of every 8 side by side, so that what is exchanged is long; a word more, as
+    # rows whose length is a power of two would fall into the same lines of the cache
+    x = np.empty((8, 16, m + -m % 8 + 8), dtype=np.uint8)
     x[..., :m] = rows.reshape(16, 8, m).transpose(1, 0, 2)
     words = x.view("<u8").reshape(8, -1)
     swap = np.empty((4, words.shape[1]), dtype=words.dtype)
