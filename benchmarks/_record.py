@@ -1,14 +1,15 @@
 """Keep what a benchmark measured: ``benchmarks/results/NAME.json``, one row a line.
 
-A file holds the machine, the command that reproduces it, the CPU seconds of that and
-``rows``, a list of flat dictionaries. ``benchmarks/report.py`` makes its tables and
-plots from nothing else.
+A file holds the release and commit of the package, the machine, the command that
+reproduces it, the CPU seconds of that and ``rows``, a list of flat dictionaries.
+``benchmarks/report.py`` makes its tables and plots from nothing else.
 """
 
 import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -33,6 +34,18 @@ def machine():
     }
 
 
+def commit():
+    """Return the last commit that changed the package, "+" if files differ from it."""
+    package = RESULTS.parents[1] / "skprivbn"
+
+    def git(*arguments):
+        command = ["git", "-C", str(package), *arguments, "--", "."]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    return git("log", "-1", "--format=%h") + ("+" if git("status", "--short") else "")
+
+
 def record(name, rows, **more):
     """Write rows and what else is worth keeping; return the path.
 
@@ -52,6 +65,8 @@ def record(name, rows, **more):
         "machine": machine(),
         "command": f"python benchmarks/{shlex.join(arguments)}",
         # of this run, which may have gone on after rows of another one
+        "release": version("skprivbn"),
+        "commit": commit(),
         "CPU_seconds": round(sum(os.times()[:4])),
         **more,
     }
