@@ -1,4 +1,4 @@
-"""A directive that shows what a benchmark stored.
+"""Directives that show what a benchmark stored, and which run stored it.
 
 .. code-block:: rst
 
@@ -8,7 +8,8 @@
 
 makes a table of these columns of ``benchmarks/results/ppem.json``, to two digits,
 with the command that measures them again below. Pages thus have no number that somebody
-typed and nobody measured again. ``:spread: method, SHD`` makes one column of SHD for
+typed and nobody measured again. ``.. stored-runs:: ppem, k2`` lists when these files were
+made, by which code and how long that took. ``:spread: method, SHD`` makes one column of SHD for
 every method, and one line for rows that are alike in ``:columns:``. ``:digits: 3``
 shows more digits.
 """
@@ -75,6 +76,25 @@ class Results(Directive):
         return shown
 
 
+class StoredRuns(Directive):
+    """A table of the runs behind some results; commits were not kept at first."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self):
+        kept = ("commit", "CPU_seconds", "command")
+        rows = []
+        for name in names(self.arguments[0]):
+            path = RESULTS / f"{name}.json"
+            self.state.document.settings.env.note_dependency(str(path))
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            cells = [path.name, *(stored.get(key, "-") for key in kept)]
+            rows.append([text(rounded(cell, 3)) for cell in cells])
+        columns = ["results", "commit", "CPU seconds", "command of the run"]
+        return [table(columns, rows, widths=[2, 1, 1, 5], kind="results")]
+
+
 def spread(rows, columns, by, value):
     """Return columns and rows with one column of a value for each value of `by`."""
     lines = {}
@@ -98,4 +118,5 @@ def rounded(value, digits):
 def setup(app):
     """Register the directive with Sphinx."""
     app.add_directive("results", Results)
+    app.add_directive("stored-runs", StoredRuns)
     return {"parallel_read_safe": True}
