@@ -8,10 +8,9 @@
 
 makes a table of these columns of ``benchmarks/results/ppem.json``, to two digits,
 with the command that measures them again below. Pages thus have no number that somebody
-typed and nobody measured again. ``.. stored-runs:: ppem, k2`` lists when these files were
-made, by which code and how long that took. ``:spread: method, SHD`` makes one column of SHD for
+typed and nobody measured again. ``:spread: method, SHD`` makes one column of SHD for
 every method, and one line for rows that are alike in ``:columns:``. ``:digits: 3``
-shows more digits.
+shows more digits. ``.. stored-runs:: ppem, k2`` lists the runs behind these files.
 """
 
 import json
