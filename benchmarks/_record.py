@@ -35,7 +35,7 @@ def machine():
 
 
 def commit():
-    """Return the last commit that changed the package, "+" if files differ from it."""
+    """Return the last commit that changed the package, "+" if files differ."""
     package = RESULTS.parents[1] / "skprivbn"
 
     def git(*arguments):
@@ -43,7 +43,11 @@ def commit():
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    return git("log", "-1", "--format=%h") + ("+" if git("status", "--short") else "")
+    try:
+        log, changed = git("log", "-1", "--format=%h"), git("status", "--short")
+    except (OSError, subprocess.CalledProcessError):
+        return None  # no git, or no checkout
+    return log + ("+" if changed else "")
 
 
 def record(name, rows, **more):

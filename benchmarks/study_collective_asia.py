@@ -1,6 +1,6 @@
 """Collective networks on Asia: errors of structure and probabilities by rows sent.
 
-Run with ``python benchmarks/study_collective_asia.py`` (ten minutes). The paper's
+Run with ``python benchmarks/study_collective_asia.py`` (two minutes). The paper's
 experiment: the Asia network with noisy or, two sites, structure learnt by tests of
 independence at the sites and at the centre, without an ordering and without
 post-processing, which the paper does not have. ``ordered`` rows have both. An error of

@@ -248,15 +248,17 @@ def numbers(epsilons):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", choices=["tables", "numbers"])
+    studies = ["tables", "numbers"]
+    parser.add_argument("names", nargs="*", choices=[*studies, []])
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.5, 1.0, 5.0])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
-    for row in globals()[arguments.study](arguments.epsilon):
-        rows.append(row)
-        print(row, flush=True)
-    record(f"private_defaults_{arguments.study}", rows, delta=DELTA)
+    for name in arguments.names or studies:
+        rows = []
+        for row in globals()[name](arguments.epsilon):
+            rows.append(row)
+            print(row, flush=True)
+        record(f"private_defaults_{name}", rows, delta=DELTA)
 
 
 if __name__ == "__main__":

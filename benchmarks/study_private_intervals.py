@@ -2,7 +2,7 @@
 
 Run with ``python benchmarks/study_private_intervals.py moments`` (half a minute of one
 core), ``weights``, ``tables``, ``mixed`` and ``mixture`` (minutes; ``--jobs 3`` does
-the epsilons beside each other).
+the epsilons beside each other); all by default.
 Every study draws new rows and new noise; the share of intervals that cover the known
 truth is kept, for moments, for weights of a Gaussian network of the right graph, for
 marginals of a chain, on a clique and across two, and for parameters of a mixture. Of
@@ -123,16 +123,11 @@ def repeat(study, epsilon, n_studies):
     return found
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    studies = ["moments", "weights", "tables", "mixed", "mixture"]
-    parser.add_argument("study", choices=studies)
-    parser.add_argument("--studies", type=int, default=300)
-    parser.add_argument("--jobs", type=int, default=1)
-    arguments = parser.parse_args()
-    study, rows, epsilons = globals()[arguments.study], [], (0.5, 1.0, 5.0)
-    found = Parallel(arguments.jobs, return_as="generator")(
-        delayed(repeat)(study, epsilon, arguments.studies) for epsilon in epsilons
+def measure(study, n_studies, n_jobs):
+    """Yield how often intervals cover the truth, or how large errors are."""
+    epsilons = (0.5, 1.0, 5.0)
+    found = Parallel(n_jobs, return_as="generator")(
+        delayed(repeat)(study, epsilon, n_studies) for epsilon in epsilons
     )
     for epsilon, hits in zip(epsilons, found):
         for name, shares in hits.items():
@@ -141,9 +136,21 @@ def main():
             if name.startswith("squared "):
                 row["what"], kind = name.removeprefix("squared "), "error"
                 value = value**0.5
-            rows.append(row | {kind: value})
-            print(rows[-1], flush=True)
-    record(f"private_intervals_{arguments.study}", rows, level=0.95)
+            row[kind] = value
+            print(row, flush=True)
+            yield row
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    studies = ["moments", "weights", "tables", "mixed", "mixture"]
+    parser.add_argument("names", nargs="*", choices=[*studies, []])
+    parser.add_argument("--studies", type=int, default=300)
+    parser.add_argument("--jobs", type=int, default=1)
+    arguments = parser.parse_args()
+    for name in arguments.names or studies:
+        rows = list(measure(globals()[name], arguments.studies, arguments.jobs))
+        record(f"private_intervals_{name}", rows, level=0.95)
 
 
 if __name__ == "__main__":
