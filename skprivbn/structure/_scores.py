@@ -90,21 +90,24 @@ class TableScores(LocalScores):
         if not consistent:
             now, known = self.score(child, parents), {}
         keys = [(child, tuple(sorted((*parents, v)))) for v in candidates]
+        before = 1 + sum(u < child for u in parents)
         for v, key in zip(candidates, keys):
-            if key not in known and self.tables.hides([child, *key[1]]):
+            if key in known:
+                continue
+            family = (child, *key[1])
+            if self.tables.hides(family):
                 known[key] = _NEVER
-            if key not in known:
-                family = [child, *key[1]]
-                table = self.tables(family)
-                # tables that look alike are scored together
-                axes = [1 + sum(u < w for u in family) for w in (child, v)]
-                like = axes[0], None if consistent else axes[1], table.shape
-                groups.setdefault(like, []).append((key, table, family, v))
-        for group in groups.values():
+                continue
+            table = self.tables(family)
+            # tables that look alike are scored together
+            axis = before + (v < child)
+            like = axis, None if consistent else sum(u < v for u in family), table.shape
+            groups.setdefault(like, []).append((key, table, family, v))
+        for (axis, *_), group in groups.items():
             found, tables, (family, *_), (v, *_) = zip(*group)
             tables = np.stack(tables)
             if consistent:
-                scores = self._scores(tables, 1 + sum(u < child for u in family))
+                scores = self._scores(tables, axis)
             else:
                 scores = now + self._gains(tables, family, v)
             known.update(zip(found, scores.tolist()))

@@ -97,16 +97,16 @@ class Asked(ABC):
         question : Question
             None, if rows are at hand.
         """
-        batch, n_numbers = [], 0
+        batch, ends = [], [0]
         for variables in self._unknown(wanted):
             n_new = self.n_numbers(variables)
-            if batch and n_numbers + n_new > ROUND_CELLS:
-                yield from self._ask(batch)
-                batch, n_numbers = [], 0
+            if batch and ends[-1] + n_new > ROUND_CELLS:
+                yield from self._ask(batch, ends)
+                batch, ends = [], [0]
             batch.append(variables)
-            n_numbers += n_new
+            ends.append(ends[-1] + n_new)
         if batch:
-            yield from self._ask(batch)
+            yield from self._ask(batch, ends)
 
     def _unknown(self, wanted):
         new = {}
@@ -114,15 +114,14 @@ class Asked(ABC):
             new.setdefault(tuple(sorted(variables)), tuple(variables))
         return [variables for key, variables in new.items() if key not in self._kept]
 
-    def _ask(self, batch):
+    def _ask(self, batch, ends):
         if self._count is not None:
             numbers = self._count(batch)
         else:
             numbers = yield Question(self.kind, batch)
         numbers = self._compact(numbers)
-        ends = np.cumsum([self.n_numbers(variables) for variables in batch])
-        for variables, part in zip(batch, np.split(numbers, ends[:-1])):
-            self._keep(variables, part)
+        for variables, start, end in zip(batch, ends, ends[1:]):
+            self._keep(variables, numbers[start:end])
 
     def _compact(self, numbers):
         return numbers
@@ -219,7 +218,10 @@ class AskedTables(Asked):
         new = [v for v in super()._unknown(wanted) if not self.hides(v)]
         if not self.consistent:
             return new
-        known = {part for variables in new for part in _parts(variables)}
+        # a set that follows from another of the same question has fewer variables
+        shortest = min(map(len, new), default=0)
+        longer = [variables for variables in new if len(variables) > shortest]
+        known = {part for variables in longer for part in _parts(variables)}
         keys = [tuple(sorted(variables)) for variables in new]
         follows = [key in known or key in self._larger for key in keys]
         return [v for v, is_known in zip(new, follows) if not is_known]
@@ -237,8 +239,8 @@ class AskedTables(Asked):
             return
         table = numbers.reshape([self.n_states[v] for v in variables])
         self._kept[key] = table.transpose([variables.index(v) for v in key])
-        for part in _parts(key) if self.consistent else ():
-            self._larger.setdefault(part, key)
+        if self.consistent:
+            self._larger.update(dict.fromkeys(_parts(key), key))
 
     def __call__(self, variables):
         """Return the table of some variables, its axes in ascending order of them."""
@@ -434,15 +436,13 @@ class RowCounts:
 
     def __init__(self, codes, n_states):
         self.codes, self.n_states = codes, n_states
-        self._starts = np.concatenate([[0], np.cumsum(n_states)])
         # a column for every state of every variable, which makes small tables fast
+        of = np.repeat(np.arange(len(n_states)), n_states)
+        self._columns = [np.flatnonzero(of == v) for v in range(len(n_states))]
         self._indicators = None
-        if len(codes) * self._starts[-1] <= _MAX_INDICATORS:
-            shape = len(codes), self._starts[-1]
-            self._indicators = np.zeros(shape, dtype=np.float32)
-            rows, columns = np.nonzero(codes >= 0)
-            states = self._starts[columns] + codes[rows, columns]
-            self._indicators[rows, states] = 1.0
+        if len(codes) * len(of) <= _MAX_INDICATORS:
+            states = np.concatenate([np.arange(size) for size in n_states])
+            self._indicators = (codes[:, of] == states).astype(np.float32)
 
     def count(self, asked):
         """Return tables one after another, as one flat array.
@@ -484,12 +484,15 @@ class RowCounts:
     def _multiply(self, base, candidates, size):
         """Count by a product of indicators: fast for few cells."""
         cells, known = joint_codes(self.codes, base, self.n_states)
-        mine = (cells == np.arange(size)[:, None]) & known
-        places = [np.arange(*self._starts[v : v + 2]) for v in candidates]
-        counts = mine.astype(np.float32) @ self._indicators[:, np.concatenate(places)]
-        ends = np.cumsum([self.n_states[v] for v in candidates])[:-1]
-        parts = np.split(counts, ends, axis=1)
-        return np.concatenate([part.ravel() for part in parts]).astype(np.int64)
+        mine = ((cells == np.arange(size)[:, None]) & known).astype(np.float32)
+        chosen = np.concatenate([self._columns[v] for v in candidates])
+        if 4 * len(chosen) < self._indicators.shape[1]:
+            counts = mine @ self._indicators[:, chosen]
+        else:  # to pick columns of all rows would take longer than to count them
+            counts = (mine @ self._indicators)[:, chosen]
+        widths = [self.n_states[v] for v in candidates]
+        table = np.tile(np.repeat(np.arange(len(candidates)), widths), size)
+        return counts.ravel()[np.argsort(table, kind="stable")].astype(np.int64)
 
 
 def sets_in(runs):
