@@ -193,10 +193,6 @@ class AdaptiveSearch(TableSearch):
         """By how much one person changes each of the numbers that it changes."""
         return self.per_record * np.repeat(self.units, self._numbers)
 
-    def n_cells(self, sizes):
-        """Return the cells of all one-way tables."""
-        return sum(sizes)
-
     def check(self, sizes, make_layout, max_cells):
         """Raise what can be raised before budget is spent."""
         make_layout([(i,) for i in range(len(sizes))])

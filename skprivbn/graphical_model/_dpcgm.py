@@ -28,7 +28,6 @@ from skprivbn.graphical_model._plans import (
     check_columns,
     check_combinations,
     holds_columns,
-    plan_noise,
     plan_search,
     report_tables,
     rows_of,
@@ -431,24 +430,23 @@ class DPCGMLearner(
         by_columns = holds_columns(partition)
         search = plan_search(self, self._contribution(), several, by_columns)
         n_parties = partition.n_parties if several else None
-        noise, rho = plan_noise(self, search, n_parties)
+        noise = search.noise_of(n_parties, self.min_honest)
         if several and not by_columns:
             self._check_noise_fits(noise)
         # Mistakes that show without the rows must not cost budget; and before it is
         # spent, nothing looks at the values of the rows.
         if states is not None:
             self._check_states(states, search)
-        spent = charge_fit(self, search.what, states, noise, rho, by_columns)
+        spent = charge_fit(self, search, states, noise, several, by_columns)
         if states is None:
             states = self._read_states(partition, search)
         make_layout = partial(layout_for, self, states)
         if self.method == "psgd":
             layout = make_layout(search.cliques, search.ties)
-            ledger = self._descend(layout, partition, states, progress)
+            self._descend(layout, partition, states, progress)
+            ledger = single_holder_ledger(self, partition.names, search, noise)
         else:
-            *told, ledger = ask_holders(
-                self, search, partition, states, noise, rho, several
-            )
+            *told, ledger = ask_holders(self, search, partition, states, noise, several)
             released = search.read(*told, noise, make_layout)
             self._keep(released, states, progress)
             if noise is not None:
@@ -555,7 +553,6 @@ class DPCGMLearner(
         report_noise(self, noise, self._protects(), math.nan)
         for name in _OF_TABLES:  # those of a fit before
             vars(self).pop(name, None)
-        return single_holder_ledger(self, partition.names)
 
     def _keep(self, released, states, progress):
         """Learn a field from released tables, and keep both."""

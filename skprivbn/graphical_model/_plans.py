@@ -30,7 +30,7 @@ from skprivbn.graphical_model._tables import (
     resolve_ties,
 )
 from skprivbn.partition import RemoteColumns, VerticalPartition
-from skprivbn.privacy import PrivacyCost, distribute
+from skprivbn.privacy import PrivacyCost
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import charge, charge_exact, delta_of
 from skprivbn.programs._columns import column_terms
@@ -38,9 +38,12 @@ from skprivbn.utils import warn_leak
 
 
 class Gradients(GivenTables):
-    """Noisy gradients for given cliques, and no tables."""
+    """Gradients for given cliques, with noise of their own, and no tables."""
 
     what = "gradients"
+
+    def noise_of(self, n_parties=None, min_honest=None):
+        """Return none: no tables are released."""
 
 
 def holds_columns(X):
@@ -78,38 +81,15 @@ def plan_search(learner, contribution, several, by_columns):
         learner.epsilon,
         delta_of(learner),
         len(nodes),
-        contribution.per_clique,
-        N_CHANGED if by_columns else 1,
-        contribution.unit,
-        cliques,
-        ties,
-        min(settings.max_model_cells, settings.max_cells),
-        _resolve_workload(settings.workload, nodes),
-        learner.missing == "skip",
+        per_record=contribution.per_clique,
+        n_changed=N_CHANGED if by_columns else 1,
+        record=contribution.unit,
+        cliques=cliques,
+        ties=ties,
+        max_model_cells=min(settings.max_model_cells, settings.max_cells),
+        workload=_resolve_workload(settings.workload, nodes),
+        rescale=learner.missing == "skip",
     )
-
-
-def plan_noise(learner, search, n_parties=None):
-    """Return the noise of a search, none if exact, and its cost as zCDP.
-
-    Parameters
-    ----------
-    learner : DPCGMLearner
-    search : TableSearch
-    n_parties : int, default=None
-        How many holders make the noise together; None for one that makes it alone.
-
-    Returns
-    -------
-    noise : CountMechanism or DistributedNoise or None
-    rho : float or None
-    """
-    if learner.epsilon is None or learner.method == "psgd":
-        return None, None
-    if n_parties is None:
-        return search.noise, search.rho
-    noise = distribute(search.noise, n_parties, learner.min_honest)
-    return noise, noise.rho
 
 
 def report_tables(learner, released, search, noise, n_parties):
@@ -119,13 +99,15 @@ def report_tables(learner, released, search, noise, n_parties):
     ----------
     learner : DPCGMLearner
     released : Released
-    search, noise, n_parties :
-        As of :func:`plan_noise`.
+    search : TableSearch
+    noise : CountMechanism or DistributedNoise
+    n_parties : int or None
+        As of :meth:`TableSearch.noise_of`.
     """
 
     def std_with(delta):
         changed = replace(search, delta=delta)
-        return changed.cell_std(plan_noise(learner, changed, n_parties)[0])
+        return changed.cell_std(changed.noise_of(n_parties, learner.min_honest))
 
     tables, choice = released.tables, released.choice
     numbers, warnings = noise_on_tables(tables, learner._nodes())
@@ -271,7 +253,7 @@ def check_columns(learner, aligned):
             )
 
 
-def charge_fit(learner, what, states, noise=None, rho=None, by_columns=False):
+def charge_fit(learner, search, states, noise, several, by_columns):
     """Charge a fit to the accountant, before the rows are looked at.
 
     Without public states it tells exactly which values occur.
@@ -285,7 +267,9 @@ def charge_fit(learner, what, states, noise=None, rho=None, by_columns=False):
     elif states is None:
         charge_exact(learner, "states of the columns, which states= would declare")
     unit = learner._protects(by_columns)
-    spent = charge(learner, what, noise, rho=rho, unit=unit)
+    # that of noise which several make together, it says itself
+    rho = None if several else search.rho
+    spent = charge(learner, search.what, noise, rho=rho, unit=unit)
     exact = learner.epsilon is None or states is None
     return PrivacyCost(np.inf, 0.0, unit) if exact else spent
 
@@ -304,7 +288,7 @@ def rows_of(learner, partition, states):
     )
 
 
-def ask_holders(learner, search, partition, states, noise, rho, several):
+def ask_holders(learner, search, partition, states, noise, several):
     """Ask who holds the rows, or the columns, for what a search asks.
 
     Returns
@@ -320,7 +304,7 @@ def ask_holders(learner, search, partition, states, noise, rho, several):
         def count(layout):
             return count_tables(codes, layout, contribution, persons, weight)
 
-        ledger = single_holder_ledger(learner, partition.names, search.what, noise, rho)
+        ledger = single_holder_ledger(learner, partition.names, search, noise)
         sizes = [len(labels) for labels in states.values()]
         return *search.alone(count, sizes, noise), ledger
     bins, workload = learner._checked_bins(), search.workload or {}

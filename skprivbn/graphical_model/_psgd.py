@@ -6,13 +6,13 @@ M. Abadi, A. Chu, I. Goodfellow, H. B. McMahan, I. Mironov, K. Talwar, L. Zhang 
 Deep learning with differential privacy. CCS.
 """
 
-import os
 from functools import lru_cache
 
 import numpy as np
 
 from skprivbn.graphical_model._tables import Contribution, count_tables
 from skprivbn.privacy import add_discrete_gaussian
+from skprivbn.privacy._exact_sampling import random_words
 from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS
 
@@ -188,7 +188,7 @@ def _cells(codes, layout):
 
 def _coins(n, probability):
     """Independent coins from the operating system, with a 64-bit probability."""
-    draws = np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+    draws = random_words(n)
     if probability >= 1:
         return np.ones(n, dtype=bool)
     return draws < np.uint64(int(probability * 2.0**64))

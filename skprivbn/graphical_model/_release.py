@@ -45,7 +45,6 @@ from skprivbn.graphical_model._tables import (
     norms,
     resolve_cliques,
 )
-from skprivbn.privacy import distribute
 from skprivbn.privacy._options import delta_of
 from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.programs._columns import (
@@ -245,21 +244,22 @@ class TablesTerms(Terms):
             self.epsilon,
             self.delta,
             len(self.nodes),
-            self.contribution.per_clique,
-            self.n_changed,
-            self.contribution.unit,
-            [tuple(clique) for clique in self.cliques] if is_given else None,
-            self.ties,
-            self.max_model_cells,
-            dict(zip(map(tuple, self.workload), self.workload_weights)) or None,
-            self.missing == "skip",
+            per_record=self.contribution.per_clique,
+            n_changed=self.n_changed,
+            record=self.contribution.unit,
+            cliques=[tuple(clique) for clique in self.cliques] if is_given else None,
+            ties=self.ties,
+            max_model_cells=self.max_model_cells,
+            workload=dict(zip(map(tuple, self.workload), self.workload_weights))
+            or None,
+            rescale=self.missing == "skip",
         )
 
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
         if n_features != len(self.nodes):
             raise ValueError("the terms are about other columns")
-        return distribute(self.search.noise, n_parties, self.min_honest)
+        return self.search.noise_of(n_parties, self.min_honest)
 
 
 @memoise_steps
@@ -357,15 +357,17 @@ def release_tables(me: Me) -> Generator[Any, Any, dict]:
     return (yield from asking_others(steps, answer))
 
 
-def single_holder_ledger(learner, parties, what=None, noise=None, rho=None):
+def single_holder_ledger(learner, parties, search, noise):
     """Ledger of a fit without messages: what the result tells whoever sees it.
 
     Parameters
     ----------
     learner : DPCGMLearner
     parties : tuple of str
-    what, noise, rho : str, CountMechanism and float, default=None
-        What is released with which noise, if tables are, and its cost as zCDP.
+    search : TableSearch
+        What is released.
+    noise : CountMechanism or None
+        With which noise, if tables are.
 
     Returns
     -------
@@ -384,8 +386,8 @@ def single_holder_ledger(learner, parties, what=None, noise=None, rho=None):
     )
     if noise is not None:
         protects = learner._protects()
-        cost = learner.epsilon, delta_of(learner), rho
-        ledger.releases.append(Release(what, noise, protects, *cost))
+        cost = learner.epsilon, delta_of(learner), search.rho
+        ledger.releases.append(Release(search.what, noise, protects, *cost))
     return ledger
 
 
@@ -424,7 +426,7 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
 
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""
-        return distribute(self.search.noise, n_parties, self.min_honest)
+        return self.search.noise_of(n_parties, self.min_honest)
 
 
 def apportion(weights, n):

@@ -7,13 +7,12 @@ many by as much, whatever was released before.
 """
 
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from skprivbn.graphical_model._tables import NoisyTables, TableLayout, norms
-from skprivbn.privacy import CountMechanism
+from skprivbn.privacy import CountMechanism, distribute
 
 
 class Question(NamedTuple):
@@ -217,18 +216,36 @@ class TableSearch:
         """Noise of one curator."""
         return CountMechanism.for_budget(self.epsilon, self.delta, *norms(self.changes))
 
+    def noise_of(self, n_parties=None, min_honest=None):
+        """Return the noise of all answers.
+
+        Parameters
+        ----------
+        n_parties : int, default=None
+            How many holders make it together; None for one that makes it alone.
+        min_honest : int, default=None
+            How many of them are trusted to add their share.
+
+        Returns
+        -------
+        noise : CountMechanism or DistributedNoise or None
+            None if answers are exact.
+        """
+        if self.epsilon is None:
+            return None
+        if n_parties is None:
+            return self.noise
+        return distribute(self.noise, n_parties, min_honest)
+
     @property
     def rho(self):
-        """Cost of all releases as zCDP, None for pure epsilon."""
-        return self.noise.rho
+        """Cost of all releases of one curator as zCDP; None for pure epsilon."""
+        noise = self.noise_of()
+        return None if noise is None else noise.rho
 
     def cell_std(self, noise):
         """Return the standard deviation of noise on cells of tables, in records."""
         return noise.std / self.record
-
-    def n_cells(self, sizes):
-        """Return how many cells are held at a time, at most."""
-        raise NotImplementedError
 
     def asking(self, sizes, noise, n_holders=1):
         """Ask for tables; what is asked next depends on noisy answers alone.
@@ -312,10 +329,6 @@ class GivenTables(TableSearch):
         and another gets it.
         """
         return np.repeat(np.bincount(self.ties) * self.per_record, self.n_changed)
-
-    def n_cells(self, sizes):
-        """Return the cells of all tables."""
-        return sum(prod(sizes[i] for i in clique) for clique in self.cliques)
 
     def check(self, sizes, make_layout, max_cells):
         """Raise what can be raised before budget is spent."""

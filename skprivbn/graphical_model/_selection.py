@@ -18,7 +18,6 @@ R. McKenna, G. Miklau, D. Sheldon (2021). Winning the NIST contest: a scalable a
 general approach to differentially private synthetic data. JPC.
 """
 
-from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -32,14 +31,11 @@ from skprivbn.graphical_model._tables import (
 )
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._composition import zcdp_budget
+from skprivbn.privacy._mechanisms import noisy_max
 
 
 class _Tree(TableSearch):
     """Tables of a spanning tree, after tables of all pairs were looked at."""
-
-    def n_cells(self, sizes):
-        """Return the cells of the tables of all pairs."""
-        return sum(i * j for i, j in combinations(sizes, 2))
 
     def check(self, sizes, make_layout, max_cells):
         """Raise what can be raised before budget is spent."""
@@ -163,25 +159,6 @@ class TreeSearch(_Tree):
         layout = make_layout([tuple(edge) for edge in found["edges"]])
         unit = self.edge_unit * self.record
         return Released.from_counts(layout, answers[-1], unit, noise)
-
-
-def noisy_max(scores, scale, pure=True):
-    """Index of the largest of integer scores after adding noise, by OpenDP.
-
-    Exponential noise for pure epsilon, Gumbel noise for zCDP: a choice with noise of
-    scale 2 / e costs epsilon = e, or rho = e^2 / 8.
-    """
-    return int(_chooser(float(scale), pure)([int(score) for score in scores]))
-
-
-@lru_cache(maxsize=16)
-def _chooser(scale, pure):
-    from opendp import prelude as dp
-
-    dp.enable_features("contrib")
-    domain = dp.vector_domain(dp.atom_domain(T="i64"))
-    measure = dp.max_divergence() if pure else dp.zero_concentrated_divergence()
-    return dp.m.make_noisy_max(domain, dp.linf_distance(T="i64"), measure, scale=scale)
 
 
 def dependence_scores(two_way, one_way, n_records):

@@ -426,6 +426,16 @@ def _release(kind, counts, scale):
     return np.asarray(noisy, dtype=np.int64).reshape(counts.shape)
 
 
+def noisy_max(scores, scale, pure=True):
+    """Index of the largest of integer scores after adding noise, by OpenDP.
+
+    Exponential noise for pure epsilon, Gumbel noise for zCDP: a choice with noise of
+    scale 2 / e costs epsilon = e, or rho = e^2 / 8.
+    """
+    kind = "exponential" if pure else "gumbel"
+    return int(_opendp_mechanism(kind, float(scale))([int(score) for score in scores]))
+
+
 @lru_cache(maxsize=64)
 def _opendp_mechanism(kind, scale):
     from opendp import prelude as dp
@@ -435,7 +445,11 @@ def _opendp_mechanism(kind, scale):
     domain = dp.vector_domain(dp.atom_domain(T="i64"))
     if kind == "laplace":
         return dp.m.make_laplace(domain, dp.l1_distance(T="i64"), scale=scale)
-    return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    if kind == "gaussian":
+        return dp.m.make_gaussian(domain, dp.l2_distance(T="f64"), scale=scale)
+    distance, of_max = dp.linf_distance(T="i64"), dp.max_divergence()
+    measure = of_max if kind == "exponential" else dp.zero_concentrated_divergence()
+    return dp.m.make_noisy_max(domain, distance, measure, scale=scale)
 
 
 def _check_counts(counts):

@@ -18,7 +18,6 @@ ICLR. (Its truncated negative binomial distribution with eta = 0.)
 """
 
 import math
-import os
 import secrets
 import warnings
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from sklearn.model_selection import (
 
 from skprivbn.privacy._accountant import PrivacyAccountant
 from skprivbn.privacy._composition import PrivacyCost
+from skprivbn.privacy._exact_sampling import random_words
 from skprivbn.privacy._mechanisms import add_discrete_laplace
 from skprivbn.privacy._scores import STEPS, entries_alone
 from skprivbn.utils import warn_leak
@@ -199,7 +199,7 @@ def _coins(persons):
     """
     numbers = np.unique(persons, return_inverse=True)[1]
     n_persons = int(numbers.max(initial=-1)) + 1
-    return np.frombuffer(os.urandom(8 * n_persons), dtype="<u8")[numbers]
+    return random_words(n_persons)[numbers]
 
 
 #: the best of random trials costs this times what one trial costs

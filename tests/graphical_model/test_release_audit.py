@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skprivbn.graphical_model._searches import GivenTables
-from skprivbn.graphical_model._selection import PrivateTree, noisy_max
+from skprivbn.graphical_model._selection import PrivateTree
 from skprivbn.graphical_model._tables import (
     Contribution,
     TableLayout,
@@ -18,6 +18,7 @@ from skprivbn.graphical_model._tables import (
     resolve_ties,
 )
 from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.privacy._mechanisms import noisy_max
 from tests.privacy.toys import prove_epsilon, suspect_epsilon
 
 N_RELEASES = 8000
