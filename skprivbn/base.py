@@ -140,6 +140,8 @@ class RowsMixin(SavedVersionMixin):
     _fit_checks: ClassVar[dict] = {}
     #: options of `tell_progress`: a fit in steps, which `_learn` then gets to tell of
     _steps: ClassVar[dict | None] = None
+    #: fitted attributes that not every fit has: a new one forgets them
+    _of_some_fits: ClassVar[tuple[str, ...]] = ()
     #: whether its backend adds vectors of rows, not counts of columns
     _adds_rows = False
 
@@ -151,6 +153,8 @@ class RowsMixin(SavedVersionMixin):
     def _learn_watched(self, X, y, *checked):
         """Learn, and tell whoever watches of every step, if there are steps."""
         warn_of_exact_step(self, X)
+        for name in self._of_some_fits:
+            vars(self).pop(name, None)
         if self._steps is None:
             self._learn(*checked)
         else:

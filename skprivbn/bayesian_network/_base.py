@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.bayesian_network._dag import (
+    graph_of,
     markov_equivalent,
     to_cpdag,
     topological_order,
@@ -121,9 +122,7 @@ class BaseNetwork(NetworkValue, ABC):
     def adjacency_matrix(self) -> np.ndarray:
         """Boolean (n_nodes, n_nodes) matrix, true at [i, j] for an edge i -> j."""
         place = {node: i for i, node in enumerate(self.nodes)}
-        adjacency = np.zeros((len(place), len(place)), dtype=bool)
-        for node, found in self.parents.items():
-            adjacency[[place[parent] for parent in found], place[node]] = True
+        adjacency = graph_of([[place[u] for u in self.parents[v]] for v in place])
         adjacency.setflags(write=False)
         return adjacency
 

@@ -143,10 +143,8 @@ class GaussianBayesianNetwork(BaseNetwork):
         for hidden, rows in evidence_groups(np.where(np.isnan(X), -1, 0)):
             if not hidden:
                 noise = X[rows] - X[rows] @ self.weights - self.intercepts
-                log_density = noise**2 / self.variances + np.log(
-                    2 * np.pi * self.variances
-                )
-                log_likelihood[rows] = -0.5 * log_density.sum(axis=1)
+                densities = normal_log_density(noise, self.variances)
+                log_likelihood[rows] = densities.sum(axis=1)
                 continue
             seen = [i for i in range(len(self.nodes)) if i not in hidden]
             log_likelihood[rows] = gaussian_log_density(
@@ -335,6 +333,11 @@ def regress_on_parents(covariance, adjacency):
     residual = np.eye(len(covariance)) - weights
     variances = np.einsum("ij,ik,kj->j", residual, covariance, residual)
     return weights, np.maximum(variances, 1e-12 * np.diag(covariance))
+
+
+def normal_log_density(deviations, variances):
+    """Return the log-density of normal numbers, each with its own variance."""
+    return -0.5 * (deviations**2 / variances + np.log(2 * np.pi * variances))
 
 
 def gaussian_log_density(X, mean, covariance):

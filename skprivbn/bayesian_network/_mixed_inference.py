@@ -12,8 +12,11 @@ from math import prod
 import numpy as np
 from scipy.special import logsumexp
 
-from skprivbn.bayesian_network._dag import topological_order
-from skprivbn.bayesian_network._gaussian import gaussian_log_density
+from skprivbn.bayesian_network._dag import graph_of, topological_order
+from skprivbn.bayesian_network._gaussian import (
+    gaussian_log_density,
+    normal_log_density,
+)
 from skprivbn.bayesian_network._inference import (
     Inference,
     calibrate,
@@ -55,10 +58,7 @@ class MixedInference:
     @cached_property
     def order(self):
         """Continuous nodes, parents before children."""
-        graph = np.zeros((len(self.beside),) * 2, dtype=bool)
-        for j, parents in enumerate(self.beside):
-            graph[parents, j] = True
-        return topological_order(graph)
+        return topological_order(graph_of(self.beside))
 
     def regression(self, j, codes, values):
         """Return mean and variance of a continuous node given all its parents."""
@@ -108,8 +108,7 @@ class MixedInference:
         total = self._log_probability(codes)
         for j in range(values.shape[1]):
             mean, variance = self.regression(j, codes, values)
-            square = (values[:, j] - mean) ** 2 / variance
-            total -= 0.5 * (square + np.log(2 * np.pi * variance))
+            total += normal_log_density(values[:, j] - mean, variance)
         return total
 
     def posteriors(self, codes, values):

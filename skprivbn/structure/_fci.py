@@ -123,9 +123,10 @@ def finding_pag(tests, n_nodes, max_condition=None, rules=None):
     # every rule has its turn, whether one before has changed something or not
     changed = True
     while changed:
-        changed = _rules_1_2(marks) | _rule_3(marks)
+        changed = _apply(marks, _rules_1_2(marks)) | _apply(marks, _rule_3(marks))
         changed |= yield from _rule_4(marks, skeleton.separators, tests, most)
-        changed |= _rule_8(marks) | _rule_9(marks) | _rule_10(marks)
+        for rule in (_rule_8, _rule_9, _rule_10):
+            changed |= _apply(marks, rule(marks))
     marks[untested] = CIRCLE
     return marks, untested
 
@@ -267,10 +268,10 @@ def _possible_d_sep(marks, start, end) -> set[int]:
     return {node for _, node in seen}
 
 
-def _set(marks, pairs: Iterable[tuple[int, int, int]]) -> bool:
-    """Write marks in the place of circles; tell whether one has changed."""
+def _apply(marks, found: Iterable[tuple[int, int, int]]) -> bool:
+    """Write marks in the place of circles, as rules find them; tell whether any was."""
     changed = False
-    for i, j, mark in pairs:
+    for i, j, mark in found:
         if marks[i, j] == CIRCLE:
             marks[i, j], changed = mark, True
     return changed
@@ -285,38 +286,32 @@ def _triples(marks) -> Iterator[tuple[int, int, int]]:
 
 def _rules_1_2(marks):
     """R1, R2: arrows are no new colliders, and close no cycle, triple by triple."""
-    changed = False
     for b in range(len(marks)):
         for a, c in combinations(np.flatnonzero(marks[b]).tolist(), 2):
             for rule in (_rule_1, _rule_2):
-                changed |= rule(marks, a, b, c) | rule(marks, c, b, a)
-    return changed
+                yield from rule(marks, a, b, c)
+                yield from rule(marks, c, b, a)
 
 
 def _rule_1(marks, a, b, c):
     """R1: a *-> b o-* c, a and c not adjacent: b -> c, or b would be a collider."""
     if marks[a, b] == ARROW and marks[c, b] == CIRCLE and not marks[a, c]:
-        return _set(marks, [(c, b, TAIL), (b, c, ARROW)])
-    return False
+        yield from [(c, b, TAIL), (b, c, ARROW)]
 
 
 def _rule_2(marks, a, b, c):
     """R2: a -> b *-> c or a *-> b -> c, and a *-o c: a *-> c, or there were a cycle."""
     leads = TAIL in (marks[b, a], marks[c, b])
     if marks[a, b] == ARROW == marks[b, c] and leads:
-        return _set(marks, [(a, c, ARROW)])
-    return False
+        yield a, c, ARROW
 
 
 def _rule_3(marks):
     """R3: a *-> b <-* c, a *-o d o-* c, a and c not adjacent, d *-o b: d *-> b."""
-    changed = False
     for a, b, c in _triples(marks):
         if marks[a, b] == ARROW == marks[c, b] and not marks[a, c]:
             both = (marks[a] == CIRCLE) & (marks[c] == CIRCLE) & (marks[:, b] != 0)
-            for d in np.flatnonzero(both).tolist():
-                changed |= _set(marks, [(d, b, ARROW)])
-    return changed
+            yield from ((d, b, ARROW) for d in np.flatnonzero(both).tolist())
 
 
 def _rule_4(marks, separators, tests, max_condition):
@@ -341,9 +336,9 @@ def _rule_4(marks, separators, tests, max_condition):
             yield from tests.asking(asked)
             answers = [tests.answer(*test) for test in asked]
         if answers[0] or not answers[1] and b in separators.get((start, c), ()):
-            changed |= _set(marks, [(c, b, TAIL), (b, c, ARROW)])
+            changed |= _apply(marks, [(c, b, TAIL), (b, c, ARROW)])
         else:
-            changed |= _set(marks, [(a, b, ARROW), (c, b, ARROW), (b, c, ARROW)])
+            changed |= _apply(marks, [(a, b, ARROW), (c, b, ARROW), (b, c, ARROW)])
     return changed
 
 
@@ -375,38 +370,33 @@ def _half_arrows(marks):
 
 def _rule_8(marks):
     """R8: a -> b -> c, or a -o b -> c, and a o-> c: a -> c."""
-    changed = False
     for a, c in _half_arrows(marks):
         for b in range(len(marks)):
             leads = marks[b, a] == TAIL and marks[a, b] in (ARROW, CIRCLE)
             if leads and _is_parent(marks, b, c):
-                changed |= _set(marks, [(c, a, TAIL)])
-    return changed
+                yield c, a, TAIL
 
 
 def _rule_9(marks):
     """R9: a o-> c, and an uncovered path from a to c that may be directed: a -> c."""
-    changed = False
     for a, c in _half_arrows(marks):
         steps = _first_steps(marks, a, c)
         if any(b != c and not marks[b, c] for b in steps):
-            changed |= _set(marks, [(c, a, TAIL)])
-    return changed
+            yield c, a, TAIL
 
 
 def _rule_10(marks):
     """R10: a o-> c, and such paths to two parents of c that begin apart: a -> c."""
-    changed = False
     for a, c in _half_arrows(marks):
         parents = [b for b in range(len(marks)) if _is_parent(marks, b, c)]
         steps = [_first_steps(marks, a, b) for b in parents]
-        changed |= any(
-            not marks[m, w] and m != w and _set(marks, [(c, a, TAIL)])
+        if any(
+            not marks[m, w] and m != w
             for one, other in combinations(steps, 2)
             for m in one
             for w in other
-        )
-    return changed
+        ):
+            yield c, a, TAIL
 
 
 def _first_steps(marks, start, end):

@@ -1,11 +1,8 @@
 """Graphs of columns some of whose causes nobody has recorded."""
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from numbers import Integral, Real
 from typing import Literal
-
-import numpy as np
 
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
 from skprivbn.bayesian_network import PartialAncestralGraph
@@ -14,7 +11,7 @@ from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
 from skprivbn.structure._edge_rules import EdgeRules, read_edge_rules
 from skprivbn.structure._fci import fci
-from skprivbn.structure._learnt import integer_seed
+from skprivbn.structure._learnt import integer_seed, refuse_options
 from skprivbn.structure._resampling import drawn_covariances, share_of_marks
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure.gaussian._program import (
@@ -145,6 +142,7 @@ class FederatedFCI(PrivateEstimator):
     x2 <-> x3
     """
 
+    _of_some_fits = ("not_testable_", "mark_confidence_")
     protocols = (network_moments, pag_of_rows)
     _parameter_constraints = {
         "significance": [Interval(Real, 0, 1, closed="neither")],
@@ -206,24 +204,18 @@ class FederatedFCI(PrivateEstimator):
 
     def _learn(self, partition):
         self._check_options()
-        for name in ("not_testable_", "mark_confidence_"):  # those of a fit before
-            vars(self).pop(name, None)
         if self.states is None:
             self._test_correlations(partition)
         else:
             self._test_tables(partition)
 
     def _check_options(self):
-        for name in ("site_effects", "epsilon"):
-            if self.states is not None and getattr(self, name) is not None:
-                value = getattr(self, name)
-                raise ValueError(f"{name}={value!r} is not available with states=")
-        if self.states is None and self.missing == "skip":
+        if self.states is not None:
+            refuse_options(self, "with states=", "site_effects", "epsilon")
+        elif self.missing == "skip":
             raise ValueError("missing='skip' is not available without states=")
-        if self.epsilon is not None and (self.site_effects or self.n_bootstrap):
-            which = "n_bootstrap" if self.n_bootstrap else "site_effects"
-            value = getattr(self, which)
-            raise ValueError(f"{which}={value!r} is not available with epsilon")
+        if self.epsilon is not None:
+            refuse_options(self, "with epsilon", "site_effects", "n_bootstrap")
 
     def _test_correlations(self, partition):
         """Run FCI on the covariance that parties have added up."""
@@ -244,10 +236,11 @@ class FederatedFCI(PrivateEstimator):
         self.pag_ = PartialAncestralGraph(learn(moments.covariance), column_names(self))
         self.n_samples_ = moments.n_rows
         if self.n_bootstrap:
-            rng = np.random.default_rng(integer_seed(self.random_state))
-            drawn = drawn_covariances(rng, moments.covariance, round(n_rows))
-            graphs = map(learn, islice(drawn, self.n_bootstrap))
-            self.mark_confidence_ = share_of_marks(list(graphs))
+            seed = integer_seed(self.random_state)
+            drawn = drawn_covariances(
+                seed, moments.covariance, n_rows, self.n_bootstrap
+            )
+            self.mark_confidence_ = share_of_marks([learn(sample) for sample in drawn])
 
     def _test_tables(self, partition):
         """Let parties run FCI on tables, and moments, that they add up."""

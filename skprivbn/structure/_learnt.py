@@ -45,6 +45,17 @@ def integer_seed(random_state):
     return int(check_random_state(random_state).randint(2**31))
 
 
+def refuse_options(estimator, where, *names):
+    """Raise if a parameter does not have its default, where nothing else will do."""
+    defaults = signature(type(estimator)).parameters
+    for name in names:
+        given = getattr(estimator, name)
+        if given != defaults[name].default:
+            raise ValueError(
+                f"{name}={given!r} is not available {where}: leave out {name}="
+            )
+
+
 def warn_of_one_holder(partition):
     """Warn if columns of parties are all one party's."""
     if partition.n_parties == 1:

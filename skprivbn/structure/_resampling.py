@@ -36,24 +36,30 @@ def wishart_root(rng, degrees, size):
     return root
 
 
-def drawn_covariances(rng, covariance, n_rows):
+def drawn_covariances(seed, covariance, n_rows, n_samples):
     """Draw covariances as those of as many normal rows vary.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
+    seed : int
     covariance : ndarray of shape (n_variables, n_variables)
-    n_rows : int
+    n_rows : float
+        Rounded.
+    n_samples : int
 
     Yields
     ------
     covariance : ndarray of shape (n_variables, n_variables)
     """
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    while True:
+    rng, root, n_rows = np.random.default_rng(seed), _root(covariance), round(n_rows)
+    for _ in range(n_samples):
         drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
         yield drawn @ drawn.T / n_rows
+
+
+def _root(covariances):
+    values, vectors = np.linalg.eigh(covariances)
+    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
 
 
 def share_of_edges(graphs):
@@ -147,8 +153,7 @@ def _draw_moments(rng, moments):
     drawn = _draw_rows(rng, n_rows)
     means = moments[..., 0, 1:] / np.maximum(n_rows, 1)[..., None]
     second = moments[..., 1:, 1:] / np.maximum(n_rows, 1)[..., None, None]
-    values, vectors = np.linalg.eigh(second - means[..., None] * means[..., None, :])
-    root = vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+    root = _root(second - means[..., None] * means[..., None, :])
     some = np.maximum(drawn, 1)[..., None]
     errors = rng.standard_normal(means.shape) / np.sqrt(some)
     means = means + np.einsum("...ij,...j->...i", root, errors)

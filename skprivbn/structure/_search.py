@@ -83,6 +83,30 @@ class LocalScores(ABC):
         return change
 
 
+class PairedScores(LocalScores):
+    """Scores whose differences are found on the same rows, by :meth:`worth`.
+
+    Scores of different tables do not compare where each of them lacks other rows.
+    """
+
+    @abstractmethod
+    def worth(self, child, parents, v):
+        """Return what one more parent gains."""
+
+    def added(self, child, parents, candidates):
+        """Return the scores with each of some candidates as one more parent."""
+        now = self.score(child, parents)
+        return np.array([now + self.worth(child, parents, v) for v in candidates])
+
+    def removed(self, child, parents):
+        """Return the scores without each of the parents."""
+        now = self.score(child, parents)
+        rest = ([u for u in parents if u != v] for v in parents)
+        return np.array(
+            [now - self.worth(child, left, v) for left, v in zip(rest, parents)]
+        )
+
+
 def complete(search):
     """Return the result of a search whose scores are at hand."""
     try:

@@ -210,6 +210,7 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
     np.float64(1.0)
     """
 
+    _of_some_fits = ("network_",)
     protocols = (voting, score_rows, keep_predictions)
     _parameter_constraints = {
         "estimator": [HasMethods(["fit", "get_params"]), None],
@@ -274,7 +275,6 @@ class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
         self.adjacency_matrix_ = elected != 0.0
         self.n_iter_ = 4 if self.strategy == "best" else 3
         self.n_samples_ = round(n_rows)
-        vars(self).pop("network_", None)  # that of a fit before
         network = GaussianBayesianNetwork.fit_from_moments(
             found["mean"],
             found["covariance"],

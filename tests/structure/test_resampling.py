@@ -88,5 +88,5 @@ def test_of_columns_and_drawn(rows):
     "options", [{"basis": "sigmoid"}, {"epsilon": 1.0, "bounds": (-20, 20)}]
 )
 def test_what_does_not_vary_as_normal_rows_is_refused(rows, options):
-    with pytest.raises(ValueError, match="n_bootstrap is not available"):
+    with pytest.raises(ValueError, match="n_bootstrap=5 is not available"):
         Learner(n_bootstrap=5, **options).fit(rows, party=np.arange(len(rows)) % 3)

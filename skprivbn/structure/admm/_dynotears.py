@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
+from skprivbn.bayesian_network._gaussian import normal_log_density
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_received
@@ -326,9 +327,7 @@ class FederatedDynotears(ADMMMixin, FederatedEstimator):
             NaN for rows without a complete past.
         """
         rest = np.asarray(X, dtype=float) - self.predict(X, series=series)
-        variances = self.network_.variances
-        terms = rest**2 / variances + np.log(2.0 * np.pi * variances)
-        return -0.5 * terms.sum(axis=1)
+        return normal_log_density(rest, self.network_.variances).sum(axis=1)
 
     def _row_scores(self, X, series=None):
         scores = self.score_samples(X, series=series)

@@ -13,6 +13,7 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network._dag import topological_order
+from skprivbn.bayesian_network._gaussian import normal_log_density
 from skprivbn.federation import check_received
 from skprivbn.utils._linalg import single_threaded
 
@@ -117,8 +118,8 @@ class MLPNetwork:
 
     def log_likelihood(self, X):
         """Return the Gaussian log-density of every row."""
-        standard = (np.asarray(X, dtype=float) - self.predict(X)) ** 2 / self.variances
-        return -0.5 * (standard + np.log(2.0 * np.pi * self.variances)).sum(axis=1)
+        noise = np.asarray(X, dtype=float) - self.predict(X)
+        return normal_log_density(noise, self.variances).sum(axis=1)
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows, parents first."""

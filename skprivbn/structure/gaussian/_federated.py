@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from numbers import Integral, Real
 
 import numpy as np
@@ -32,6 +31,7 @@ from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     EitherPartitionMixin,
+    refuse_options,
     warn_if_few_rows,
     warn_if_standardised,
     warn_if_units_differ,
@@ -69,14 +69,6 @@ from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._sklearn import Interval, RenamedParameters, StrOptions
 from skprivbn.utils._typing import RandomStateLike
-
-#: fitted attributes that not every fit has
-_OF_SOME_FITS = (
-    "edge_confidence_",
-    "normality_pvalues_",
-    "changing_mechanisms_",
-    "change_pvalues_",
-)
 
 
 class FederatedGaussianBayesianNetwork(
@@ -231,6 +223,12 @@ class FederatedGaussianBayesianNetwork(
     True
     """
 
+    _of_some_fits = (
+        "edge_confidence_",
+        "normality_pvalues_",
+        "changing_mechanisms_",
+        "change_pvalues_",
+    )
     protocols = (
         network_moments,
         column_moments,
@@ -331,7 +329,16 @@ class FederatedGaussianBayesianNetwork(
         return {"allowed": rules.allowed, "required": rules.required}
 
     def _check_options(self):
-        self._check_site_effects()
+        if self.epsilon is not None:
+            refuse_options(self, "with epsilon", "site_effects", "n_bootstrap")
+            why = "the noise on five times as many columns would leave nothing to see"
+            refuse_options(self, f"with epsilon, as {why}", "basis")
+        if self.basis is not None:
+            why = "samples vary as normal rows do, which products of functions do not"
+            refuse_options(self, f"with basis, as {why}", "n_bootstrap")
+        if self.site_effects == "mechanisms":
+            where = "with site_effects='mechanisms'"
+            refuse_options(self, where, "basis", "method", "n_bootstrap")
         if self.method in FREE_SEARCHES and read_edge_rules(self) is not None:
             raise ValueError(
                 f"search_params has rules about edges, which method={self.method!r} "
@@ -342,41 +349,20 @@ class FederatedGaussianBayesianNetwork(
                 "method='lingam' is not available with epsilon: no noise is calibrated "
                 "for its sums; use 'bic'"
             )
-        if self.n_bootstrap and (self.basis is not None or self.epsilon is not None):
+        if self.basis is not None and self.method not in (
+            "auto",
+            "equal_variance",
+            "bic",
+        ):
             raise ValueError(
-                "n_bootstrap is not available with basis or epsilon: samples vary as "
-                "normal rows do, which products of functions and noise do not"
+                f"basis={self.basis!r} needs method='auto', 'equal_variance' or "
+                f"'bic', got {self.method!r}"
             )
-        if self.basis is not None:
-            if self.method not in ("auto", "equal_variance", "bic"):
-                raise ValueError(
-                    f"basis={self.basis!r} needs method='auto', 'equal_variance' or "
-                    f"'bic', got {self.method!r}"
-                )
-            if self.epsilon is not None:
-                raise ValueError(
-                    "basis cannot be combined with epsilon: the noise on five times "
-                    "as many columns would leave nothing to see"
-                )
         if self.method == "exact" and self.n_features_in_ > MAX_VARIABLES:
             raise ValueError(
                 f"method='exact' takes at most {MAX_VARIABLES} columns, got "
                 f"{self.n_features_in_}: use method='bic'"
             )
-
-    def _check_site_effects(self):
-        if self.site_effects is None:
-            return
-        if self.epsilon is not None:
-            raise ValueError(
-                f"site_effects={self.site_effects!r} is not available with epsilon"
-            )
-        for name, wanted in (("basis", None), ("method", "auto"), ("n_bootstrap", 0)):
-            if self.site_effects == "mechanisms" and getattr(self, name) != wanted:
-                raise ValueError(
-                    f"site_effects='mechanisms' needs {name}={wanted!r}, got "
-                    f"{getattr(self, name)!r}"
-                )
 
     def _exact_moments(self, partition):
         order = {"lingam": "always", "auto": "if not normal"}.get(self.method, "none")
@@ -411,9 +397,8 @@ class FederatedGaussianBayesianNetwork(
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""
-        for name in ("basis", "epsilon", "site_effects"):
-            if getattr(self, name) is not None:
-                raise ValueError(f"{name} is not available for columns of parties")
+        where = "for columns of parties"
+        refuse_options(self, where, "basis", "epsilon", "site_effects")
         if self.method == "lingam":
             raise ValueError("method='lingam' is not available for columns of parties")
         warn_of_one_holder(partition)
@@ -465,8 +450,6 @@ class FederatedGaussianBayesianNetwork(
             )
 
     def _keep_graph(self, moments, found):
-        for name in _OF_SOME_FITS:  # those of a fit before
-            vars(self).pop(name, None)
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,
             nearest_covariance(moments.covariance),
@@ -533,9 +516,9 @@ class FederatedGaussianBayesianNetwork(
     def _resample(self, moments, options):
         """Search on covariances of normal rows, and yield what has a direction."""
         seed = check_random_state(self.random_state).randint(2**31)
-        rng, n_rows = np.random.default_rng(seed), round(moments.n_rows)
-        covariances = drawn_covariances(rng, moments.covariance, n_rows)
-        for covariance in islice(covariances, self.n_bootstrap):
+        for covariance in drawn_covariances(
+            seed, moments.covariance, moments.n_rows, self.n_bootstrap
+        ):
             sample = replace(moments, covariance=covariance)
             found = search(self.method_, sample, **options)
             directed = self.method_ in DIRECTED_SEARCHES or self.search_params

@@ -62,6 +62,7 @@ from skprivbn.structure.rows._mixed import Scale, n_moments
 from skprivbn.structure.rows._program import RowNetworkTerms, list_tables
 from skprivbn.structure.rows._search import learning_from, tables_for
 from skprivbn.utils import warn_user
+from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._validation import to_numbers
 
 #: the largest number of a column is at most so many units of what is compared with a
@@ -457,9 +458,7 @@ class OwnColumns:
         self._check_counts(given, total[..., 0].astype(np.int64))
         if self.whole is None:
             self.whole = added
-            moments = np.empty((len(self.me.terms.continuous) + 1,) * 2)
-            upper = np.triu_indices(len(moments))
-            moments[upper] = moments.T[upper] = added.view(np.int64)
+            moments = symmetric(added.view(np.int64))
             per_record = self.n_records * 4.0**FRACTION_BITS
             require(can_be_correlations(moments[1:, 1:] / per_record), "inconsistent")
         require((added == self.whole).all(), "inconsistent")

@@ -10,11 +10,11 @@ from skprivbn.bayesian_network._labels import count_rows, smoothed
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
 from skprivbn.federation import ALL_ROWS, CountsAt
 from skprivbn.structure.rows._mixed import (
-    as_matrices,
     configuration_moments,
     fill_empty,
     regressions,
 )
+from skprivbn.utils._linalg import symmetric
 
 
 class FamiliesEM:
@@ -85,7 +85,7 @@ class FamiliesEM:
         for j, (above, beside) in enumerate(zip(self.above, self.beside)):
             columns = values[:, [*beside, j]]
             found = configuration_moments(codes, columns, self.n_states, above)
-            parts.append(as_matrices(found, 2 + len(beside)))
+            parts.append(symmetric(found))
         # what a step of EM tells beside counts: nothing here
         return self._join(parts, values, [0, 0])
 

@@ -38,6 +38,7 @@ from skprivbn.structure._learnt import (
     DiscreteNetworkMixin,
     EitherPartitionMixin,
     integer_seed,
+    refuse_options,
     warn_of_one_holder,
 )
 from skprivbn.structure._search import complete
@@ -75,14 +76,6 @@ from skprivbn.utils._sklearn import (
     moved_into,
 )
 from skprivbn.utils._typing import RandomStateLike
-
-#: fitted attributes that not every fit has
-_OF_SOME_FITS = (
-    "edge_confidence_",
-    "privacy_spent_",
-    "changing_mechanisms_",
-    "change_pvalues_",
-)
 
 
 class RowNetworkMixin(DiscreteNetworkMixin):
@@ -282,6 +275,12 @@ class FederatedBayesianNetwork(
     ['lung', 'tub']
     """
 
+    _of_some_fits = (
+        "edge_confidence_",
+        "privacy_spent_",
+        "changing_mechanisms_",
+        "change_pvalues_",
+    )
     protocols = (
         network_of_rows,
         network_of_columns,
@@ -371,15 +370,13 @@ class FederatedBayesianNetwork(
         names, settings = column_names(self), read_settings(self)
         states, continuous = split_states(self.states, names)
         check_options(self, settings, continuous)
-        for name in _OF_SOME_FITS:  # those of a fit before
-            vars(self).pop(name, None)
         known = known_parents(self.structure, settings, names)
         if self.method == "k2" and known is None and self.max_parents > 0:
             warn_of_column_order(settings.ordering, names)
         terms = self._terms(settings, names, continuous, known)
         by_columns = isinstance(partition, VerticalPartition | RemoteColumns)
-        if by_columns and self.epsilon is not None:
-            raise ValueError("epsilon is not available for columns of several parties")
+        if by_columns:
+            refuse_options(self, "for columns of several parties", "epsilon")
         if self.epsilon is None:
             states = declared_states(states, partition, names, continuous)
             terms = replace(terms, states=states)

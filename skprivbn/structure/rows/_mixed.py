@@ -10,9 +10,10 @@ from math import prod
 import numpy as np
 
 from skprivbn.structure._resampling import ResampledMoments
-from skprivbn.structure._search import LocalScores
+from skprivbn.structure._search import PairedScores
 from skprivbn.structure._tables import Asked, joint_codes
 from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.utils._linalg import symmetric
 
 #: gains, and scores that are told, are rounded to whole multiples of 2**-10: of
 #: directions that score alike, rounding errors of sums must not choose one
@@ -116,14 +117,6 @@ def configuration_moments(codes, values, n_states, given):
     return moments
 
 
-def as_matrices(moments, size):
-    """Return moments as symmetric matrices, in the last two axes."""
-    upper = np.triu_indices(size)
-    full = np.zeros((*moments.shape[:-1], size, size))
-    full[..., *upper] = full.swapaxes(-1, -2)[..., *upper] = moments
-    return full
-
-
 class AskedMoments(Asked):
     """Moments of all rows, given discrete variables; NaN where they are not told.
 
@@ -146,7 +139,7 @@ class AskedMoments(Asked):
 
     def _keep(self, variables, numbers):
         moments = numbers.reshape(*(self.n_states[v] for v in variables), -1)
-        self._kept[variables] = as_matrices(moments, self.size)
+        self._kept[variables] = symmetric(moments)
 
 
 def regressions(moments, target, others, weight, overall):
@@ -194,7 +187,7 @@ def without_last_digits(scores):
     return np.rint(scores / _GRAIN) * _GRAIN
 
 
-class MixedScores(LocalScores):
+class MixedScores(PairedScores):
     """Scores of discrete nodes by their tables, of continuous ones by regressions.
 
     Gains are compared on the same moments, in case that small cells were left out, or
@@ -218,7 +211,7 @@ class MixedScores(LocalScores):
         self.place = {v: i for i, v in enumerate(continuous)}
         self.n_samples, self.alpha = tables.n_samples, alpha
         self.n_variables, self.max_numbers = tables.n_variables, max_numbers
-        self.overall = None
+        self.overall, self._known = None, {}
 
     def resampled(self, rng):
         """Return the scores of one bootstrap sample."""
@@ -280,22 +273,18 @@ class MixedScores(LocalScores):
         """Return the score of a node with some parents."""
         if child not in self.place:
             return self.tables.score(child, parents)
-        given, others = self._split(parents)
-        return self._regression_score(child, self.moments(given), others)
+        key = child, tuple(parents)
+        if key not in self._known:
+            given, others = self._split(parents)
+            found = self._regression_score(child, self.moments(given), others)
+            self._known[key] = found
+        return self._known[key]
 
     def added(self, child, parents, candidates):
         """Return the scores with each of some candidates as one more parent."""
         if child not in self.place:
             return self.tables.added(child, parents, candidates)
-        given, others = self._split(parents)
-        now, found = self.score(child, parents), []
-        for v in candidates:
-            if v in self.place:
-                wide = [*others, self.place[v]]
-                found.append(self._regression_score(child, self.moments(given), wide))
-            else:
-                found.append(now + self._gain(child, [*given, v], others, v))
-        return np.array(found)
+        return super().added(child, parents, candidates)
 
     def gain(self, change, now, n_edges):
         """Return what a change of scores is worth, rounded."""
@@ -305,18 +294,13 @@ class MixedScores(LocalScores):
         """Return the scores without each of the parents."""
         if child not in self.place:
             return self.tables.removed(child, parents)
-        given, others = self._split(parents)
-        now, found = self.score(child, parents), []
-        for v in parents:
-            if v in self.place:
-                fewer = [u for u in others if u != self.place[v]]
-                found.append(self._regression_score(child, self.moments(given), fewer))
-            else:
-                found.append(now - self._gain(child, given, others, v))
-        return np.array(found)
+        return super().removed(child, parents)
 
-    def _gain(self, child, given, others, v):
-        """Return what one discrete parent gains."""
+    def worth(self, child, parents, v):
+        """Return what one more parent of a continuous node gains."""
+        if v in self.place:
+            return self.score(child, [*parents, v]) - self.score(child, parents)
+        given, others = self._split([*parents, v])
         moments = self.moments(given)
         if np.isnan(moments).any():
             return _REFUSED

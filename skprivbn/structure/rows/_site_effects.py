@@ -10,6 +10,7 @@ import numpy as np
 
 from skprivbn.federation import RowWeights
 from skprivbn.structure._scores import MechanismScores
+from skprivbn.structure._search import PairedScores
 from skprivbn.structure._tables import Asked
 
 
@@ -100,7 +101,7 @@ class AskedLikelihoods(Asked):
         self._kept[variables] = dict(known)
 
 
-class TableMechanisms(MechanismScores):
+class TableMechanisms(PairedScores, MechanismScores):
     """BIC of discrete families with one table for all sites, or one for each.
 
     Gains are compared on the same table, in case that small cells were left out, or
@@ -146,19 +147,6 @@ class TableMechanisms(MechanismScores):
         n_states = self.tables.n_states
         return common, own, prod(n_states[v] for v in parents) * (n_states[child] - 1)
 
-    def added(self, child, parents, candidates):
-        """Return the scores with each of some candidates as one more parent."""
-        now = self.score(child, parents)
-        return np.array([now + self._gain(child, parents, v) for v in candidates])
-
-    def removed(self, child, parents):
-        """Return the scores without each of the parents."""
-        now = self.score(child, parents)
-        rest = ([u for u in parents if u != v] for v in parents)
-        return np.array(
-            [now - self._gain(child, left, v) for left, v in zip(rest, parents)]
-        )
-
-    def _gain(self, child, parents, v):
+    def worth(self, child, parents, v):
         """Return what one more parent gains, compared on the same rows."""
         return self.score(child, [*parents, v]) - self.score(child, parents, [v])

@@ -144,7 +144,7 @@ def test_bad_input():
     parties = {"a": [0], "b": [1, 2]}
     with pytest.raises(PartitionError, match="give one"):
         FederatedGaussianBayesianNetwork(parties=parties).fit(X, party=np.ones(60))
-    with pytest.raises(ValueError, match="epsilon is not available"):
+    with pytest.raises(ValueError, match="epsilon=1.0 is not available"):
         FederatedGaussianBayesianNetwork(
             parties=parties, epsilon=1.0, bounds=(-9, 9)
         ).fit(X)

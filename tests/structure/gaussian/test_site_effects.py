@@ -180,7 +180,7 @@ def test_attack_a_column_that_repeats_another_but_for_one_patient(
 
 def test_what_is_not_available_is_said():
     rows, _, _ = differing_sites(0, d=3, n_sites=3, n_rows=40)
-    with pytest.raises(ValueError, match="method='auto'"):
+    with pytest.raises(ValueError, match="method='pc' is not available with"):
         fit(rows, method="pc", site_effects="mechanisms")
     with pytest.raises(ValueError, match="not available with epsilon"):
         fit(rows, site_effects="levels", epsilon=1.0, bounds=(-5, 5))

@@ -331,7 +331,10 @@ def test_without_comparing_counts_tables_are_what_the_lab_likes(monkeypatch):
     [
         ({"missing": "skip"}, "missing='skip' is not available for columns"),
         ({"search_params": {"n_bootstrap": 5}}, "n_bootstrap=5 is not available"),
-        ({"epsilon": 1.0, "states": [2] * 6}, "epsilon is not available for columns"),
+        (
+            {"epsilon": 1.0, "states": [2] * 6},
+            "epsilon=1.0 is not available for columns",
+        ),
         ({"states": STATES | {"a": "continuous"}}, "'a' is said to be continuous"),
         ({"method": "ges"}, "method='ges' takes graphs for equal"),
     ],
