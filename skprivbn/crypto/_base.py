@@ -63,15 +63,11 @@ class HiddenVector:
     parts: list
     addends: int = 1
 
-    def to_payload(self) -> dict:
-        """Return the dict that the wire format carries."""
+    def to_payload(self) -> list:
+        """Return what the wire format carries: kind, numbers and key, parts."""
         checksum = zlib.crc32(b"".join(self.parts))
         numbers = self.length, self.round, self.addends, checksum
-        return {
-            "hidden": self.kind,
-            "sum": _NUMBERS.pack(*numbers) + self.key,
-            "parts": list(self.parts),
-        }
+        return [self.kind, _NUMBERS.pack(*numbers) + self.key, *self.parts]
 
     @property
     def form(self) -> tuple:
@@ -79,24 +75,21 @@ class HiddenVector:
         return self.kind, self.length, self.round, self.key, len(self.parts)
 
     @classmethod
-    def from_payload(cls, payload: dict) -> Self:
-        """Rebuild from a received dict; anything unexpected is a ProtocolError."""
-        expected = {"hidden": str, "sum": bytes, "parts": list}
-        if (
-            not isinstance(payload, dict)
-            or {name: type(value) for name, value in payload.items()} != expected
-            or set(map(type, payload["parts"])) - {bytes}
-            or len(payload["sum"]) < _NUMBERS.size
-        ):
+    def from_payload(cls, payload: list) -> Self:
+        """Rebuild from a received list; anything unexpected is a ProtocolError."""
+        kinds = list(map(type, payload)) if type(payload) is list else []
+        if kinds[:2] != [str, bytes] or {*kinds[2:]} - {bytes}:
             raise ProtocolError("not a hidden vector")
-        length, number, addends, checksum = _NUMBERS.unpack_from(payload["sum"])
-        parts, key = payload["parts"], payload["sum"][_NUMBERS.size :]
+        kind, head, *parts = payload
+        if len(head) < _NUMBERS.size:
+            raise ProtocolError("not a hidden vector")
+        length, number, addends, checksum = _NUMBERS.unpack_from(head)
         if addends < 1:
             raise ProtocolError("a hidden vector of nobody")
         # Against accidents, before anything is parsed; channels authenticate.
         if checksum != zlib.crc32(b"".join(parts)):
             raise ProtocolError("a hidden vector was damaged on its way")
-        return cls(payload["hidden"], length, number, key, parts, addends)
+        return cls(kind, length, number, head[_NUMBERS.size :], parts, addends)
 
 
 _NUMBER_TYPES = (np.dtype(np.float64), np.dtype(np.int64))
@@ -305,7 +298,7 @@ class SumSession(ABC):
 
     def read_total(self, answer: dict) -> np.ndarray:
         """Return the verified total that an answer of the coordinator holds."""
-        return self.reveal(HiddenVector.from_payload(read_only(answer, "total")))
+        return self.reveal(HiddenVector.from_payload(read_only(answer, "total", list)))
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -388,7 +388,7 @@ class Coordinator(ABC):
         self._sequences[name] += 1
         kind, size = "public", len(message)
         if "total" in payload:
-            kind = payload["total"]["hidden"]
+            kind = payload["total"][0]
         elif "sealed" in payload:
             # counted once, from sender to receiver, when they were sent
             size -= sum(map(len, payload["sealed"].values()))
@@ -456,7 +456,7 @@ class Coordinator(ABC):
         elif "sum" in said:
             what = said["sum"]
             if "vector" in said:
-                tells, kind = what, said["vector"]["hidden"]
+                tells, kind = what, said["vector"][0]
         elif "result" in said:
             what = tells = "the result"
         if said.get("released") is not None:

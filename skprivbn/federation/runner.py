@@ -443,9 +443,9 @@ class Runner:
                     self._check_all_counted()
                 return stop.value
             # a total is as long as what this party hid, or as what all did, if signed
-            roster, parts = self._agreement.roster, reply.get("vector", {}).get("parts")
+            roster, hidden = self._agreement.roster, reply.get("vector", ())
             n_vectors = len(roster) if getattr(self._backend, "signed", False) else 1
-            n_bytes = n_vectors * sum(map(len, parts or ()))
+            n_bytes = n_vectors * sum(map(len, hidden))
             names = 4 * self._agreement.n_name_bytes
             self._expect(n_bytes + PARTY_BYTES * len(roster) + names)
             answer = yield {**reply, "sum": step.what, **_FOR[readers]}

@@ -81,13 +81,15 @@ def test_coordinator_does_not_read_what_is_for_parties(name):
         assert np.isclose(found, expected_sum(vectors)).any() == is_read
 
 
-@pytest.mark.parametrize("how", ["sum", "list", "nothing"])
+@pytest.mark.parametrize("how", ["sum", "dict", "nothing"])
 @pytest.mark.parametrize("backend", [BACKENDS["masking"], SIGNED, RECOVERY])
 def test_answers_that_are_no_total(backend, how):
     sessions = start_sessions(backend, make_contexts(3))
     exchange = Exchange(sessions, some_vectors(3))
     total = exchange.run(backend).to_payload()
-    answer = {"sum": {"sum": total}, "list": {"total": [total]}, "nothing": {}}[how]
+    answer = {"sum": {"sum": total}, "dict": {"total": {"sum": total}}, "nothing": {}}[
+        how
+    ]
     with pytest.raises(ProtocolError, match="expected total"):
         exchange.parties["party 0"].send(answer)
 
@@ -117,7 +119,7 @@ def test_a_party_is_missing(name):
 @pytest.mark.parametrize("name", ["masking", "signed", "plaintext", "paillier", "ckks"])
 def test_who_speaks_garbage_is_named(name):
     backend = BACKENDS[name]
-    for garbage in ({}, {"vector": 3}, {"vector": {"hidden": "masked"}}):
+    for garbage in ({}, {"vector": 3}, {"vector": ["masked"]}):
         sessions = start_sessions(backend, make_contexts(3))
         exchange = Exchange(sessions, some_vectors(3))
         said = exchange._send(None) | {"party 1": garbage}

@@ -371,14 +371,14 @@ def nudge(seed):
 def hidden_vectors(value, path=()):
     """Yield where in a decoded message hidden vectors stand, and the vectors."""
     if isinstance(value, dict):
+        for key, member in value.items():
+            yield from hidden_vectors(member, (*path, key))
+    elif isinstance(value, list):
         try:
             yield path, HiddenVector.from_payload(value)
         except (ProtocolError, LookupError, TypeError, ValueError):
-            for key, member in value.items():
+            for key, member in enumerate(value):
                 yield from hidden_vectors(member, (*path, key))
-    elif isinstance(value, list):
-        for key, member in enumerate(value):
-            yield from hidden_vectors(member, (*path, key))
 
 
 def with_vectors(message, change):

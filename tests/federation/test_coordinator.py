@@ -119,7 +119,7 @@ SPOILT_VECTORS = {
     "clear": lambda vector: {"vector": np.zeros(3)},
     "longer": lambda vector: {"vector": changed(vector, length=99)},
     "no parts": lambda vector: {"vector": changed(vector, parts=[])},
-    "other kind": lambda vector: {"vector": vector | {"hidden": "other"}},
+    "other kind": lambda vector: {"vector": changed(vector, kind="other")},
     "other sum": lambda vector: {"vector": changed(vector, key=bytes(33))},
     "two in one": lambda vector: {"vector": changed(vector, addends=2)},
     "other round": lambda vector: {"vector": changed(vector, round=7)},
@@ -146,7 +146,7 @@ def test_malformed_vectors_name_their_party(blocks, how):
 
 def test_a_ciphertext_that_is_none_names_its_party(blocks):
     def spoil(vector):
-        return {"vector": changed(vector, parts=[bytes(len(vector["parts"][0]))])}
+        return {"vector": changed(vector, parts=[bytes(len(vector[2]))])}
 
     with pytest.raises(PartyError, match="party 'south'"):
         run_changed(

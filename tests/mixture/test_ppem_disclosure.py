@@ -132,11 +132,10 @@ def tap():
 
 
 def floats_in(payload):
-    """Yield every float of a payload, hidden vectors aside."""
+    """Yield every float of a payload; hidden vectors are bytes."""
     if isinstance(payload, dict):
-        if "hidden" not in payload:
-            for value in payload.values():
-                yield from floats_in(value)
+        for value in payload.values():
+            yield from floats_in(value)
     elif isinstance(payload, list):
         for value in payload:
             yield from floats_in(value)
