@@ -329,10 +329,9 @@ def _sum_leaves(masks):
 
 def _answer(talk, link, peer, pieces):
     """First holder: make the trees, keep what the own shares are the negative of."""
-    sender, rows_of = link.sender, []
-    for job, rows in pieces:
-        message = yield from talk.receive(peer)
-        rows_of.append(sender.rows(message, job.shape.depth * (rows.stop - rows.start)))
+    sender, sizes = link.sender, _n_transfers(pieces)
+    message = yield from talk.receive(peer)
+    rows_of = _split(sender.rows(message, sum(sizes)), sizes)
     for job, rows in pieces:
         shape, m = job.shape, rows.stop - rows.start
         sums = rows_of.pop(0).reshape(shape.depth, m, 2)
@@ -359,16 +358,25 @@ def _grow(rows, sender):
 
 def _ask(talk, link, peer, pieces):
     """Second holder: choose sides; return own configurations and rows."""
-    chosen = []
+    chosen, sides = [], [np.empty(0, dtype=np.uint8)]
     for job, rows in pieces:
         own, n_columns = job.codes(rows), job.shape.n_columns
         own = np.where((own >= 0) & (own < n_columns), own, n_columns)
-        own = own.astype(np.min_scalar_type(-1 - n_columns))
+        chosen.append(own.astype(np.min_scalar_type(-1 - n_columns)))
         # to learn the siblings of the nodes on the way to the own leaf
-        message, found = link.receiver.rows(~job.shape.path(own).ravel() & 1)
-        talk.send(peer, message)
-        chosen.append((own, found))
-    return chosen
+        sides.append((~job.shape.path(chosen[-1]).ravel() & 1).astype(np.uint8))
+    message, found = link.receiver.rows(np.concatenate(sides))
+    talk.send(peer, message)
+    return list(zip(chosen, _split(found, _n_transfers(pieces))))
+
+
+def _n_transfers(pieces):
+    """Return how many transfers each piece takes: one for a level and a record."""
+    return [job.shape.depth * (rows.stop - rows.start) for job, rows in pieces]
+
+
+def _split(rows, sizes):
+    return np.split(rows, np.cumsum(sizes, dtype=int)[:-1])
 
 
 def _use_answers(talk, link, peer, pieces, chosen):

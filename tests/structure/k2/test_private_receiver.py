@@ -28,14 +28,15 @@ COLUMNS = [f"test {j}" for j in range(N_TABLES)]
 class OtherChoices:
     """Streams of which some sums are wrong in one bit, and so are choices."""
 
-    def __init__(self, streams, table):
-        self._streams, self._table = streams, table
+    def __init__(self, streams):
+        self._streams = streams
 
     def next_rows(self, n_bytes):
         total, t = self._streams.next_rows(n_bytes)
         total = total.copy()
-        for k in range(PER_TABLE):
-            total[PER_TABLE * self._table + k, N_HIDING] ^= np.uint8(1 << k)
+        for table, k in product(range(N_TABLES), range(PER_TABLE)):
+            byte, bit = divmod(N_SAMPLES * table + k, 8)
+            total[PER_TABLE * table + k, N_HIDING + byte] ^= np.uint8(1 << bit)
         return total, t
 
 
@@ -71,11 +72,12 @@ class Laboratory:
             if not (b"'hospital' 'lab'" in domain and b"pairs" in domain):
                 return honest(receiver, choices)
             streams, self.hash = receiver._streams, receiver.hash
-            receiver._streams = OtherChoices(streams, len(self.found))
+            receiver._streams = OtherChoices(streams)
             message, t = honest(receiver, choices)
             receiver._streams = streams
-            self.found.append((np.array(choices), t.copy()))
-            return message, t
+            of_tables = np.split(np.array(choices), N_TABLES), np.split(t, N_TABLES)
+            self.found += zip(*of_tables)
+            return message, t.copy()
 
         self._patch(extension.OTReceiver, "rows", rows)
 
