@@ -55,8 +55,8 @@ from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH
 #: bytes of every stream made in advance, at least and at most; trees at a time
-_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 8
-_CHUNK = 1 << 15
+_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 4
+_CHUNK = 1 << 17
 #: blocks hashed at a time
 _HASHED = 1 << 12
 _LEAVES = range(N_LEAVES)
