@@ -34,6 +34,7 @@ from skprivbn.mixed_model._likelihood import (
     score_table,
 )
 from skprivbn.mixed_model._posterior import Curves, Grid, find_modes
+from skprivbn.mixed_model._updates import STEP, stencil
 from skprivbn.utils._linalg import symmetric, upper
 from skprivbn.utils._memoise import memoise
 
@@ -49,7 +50,6 @@ _VERY_GOOD, _ROUGH = 0.01, 1e-5
 _NO_SCALE = 1e-3
 # Newton steps in which modes are looked for; the last promises less than this.
 _MAX_STEPS, _FOUND = 30, 1e-6
-_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -485,7 +485,7 @@ class LaplaceIntegral:
 
     def final_table(self, parameters):
         """Return expansions here and at parameters a little to either side."""
-        points = parameters + _sides(len(parameters))
+        points = stencil(parameters)[: 1 + 2 * len(parameters)]
         starts = predict_each(self.shape, *self.known, points)
         self.trials = [
             (point, *self._expand(point, u)) for point, u in zip(points, starts)
@@ -509,7 +509,7 @@ class LaplaceIntegral:
         (value, by_beta, self.modes), (gradient, *slopes) = infos[0], slopes
         gain = self.modes.gain[self.is_own | (self.is_opened & self.leads)].sum()
         plus, minus = np.split(np.array(slopes), 2)
-        observed = (minus - plus) / (2 * _STEP)
+        observed = (minus - plus) / (2 * STEP)
         complete = np.zeros((size, size))
         complete[: len(by_beta), : len(by_beta)] = by_beta
         missing = complete - (observed + observed.T) / 2
@@ -568,8 +568,3 @@ def solve_each(expansions, shape, points, starts):
     """Return the modes next to where expansions are, at each of some parameters."""
     steps = zip(expansions, points, starts)
     return tuple(solve_modes(every, shape, point, u) for every, point, u in steps)
-
-
-def _sides(size):
-    steps = _STEP * np.eye(size)
-    return np.concatenate([np.zeros((1, size)), steps, -steps])

@@ -16,12 +16,12 @@ from itertools import permutations
 
 import numpy as np
 
+from skprivbn.mixed_model._updates import STEP, second_derivatives, stencil
+
 # Longest Newton step of an effect, in units of the predictor.
 _FAR = 2.0
 # Gain of such a step below which third derivatives help.
 _NEAR = 0.1
-# By which differences are taken.
-_STEP = 1e-3
 
 
 @dataclass(frozen=True)
@@ -480,21 +480,15 @@ def theta_curvature(shape, parameters, expansion, u):
     theta, n_theta = parameters[len(beta) :], len(parameters) - len(beta)
     pull, _ = _pull(shape, parameters, expansion, u, parameters)
 
-    def look(step):
-        matrix = shape.random.matrix(theta + step)
+    def look(point):
+        matrix = shape.random.matrix(point)
         modes, gain, _ = _parabola(shape, matrix, pull, expansion.hessian)
         return gain.sum(), modes[shape.numbers] @ matrix.T
 
-    steps, (here, _) = _STEP * np.eye(n_theta), look(0.0)
-    plus, minus = ([look(s * step) for step in steps] for s in (1, -1))
-    information = np.diag([2 * here - a - b for (a, _), (b, _) in zip(plus, minus)])
-    for i in range(n_theta):
-        for j in range(i):
-            both, _ = look(steps[i] + steps[j])
-            bend = plus[i][0] + plus[j][0] - here - both
-            information[i, j] = information[j, i] = bend
-    moved = np.array([a - b for (_, a), (_, b) in zip(plus, minus)]) / (2 * _STEP)
-    return information / _STEP**2, np.einsum("cij,tci->jt", expansion.products, moved)
+    gains, effects = zip(*map(look, stencil(theta)))
+    plus, minus = np.split(np.array(effects[1 : 1 + 2 * n_theta]), 2)
+    cross = np.einsum("cij,tci->jt", expansion.products, (plus - minus) / (2 * STEP))
+    return -second_derivatives(np.array(gains), n_theta), cross
 
 
 def missing_beta(shape, parameters, modes, products):

@@ -25,16 +25,21 @@ from skprivbn.mixed_model._clusters import Blocks, sides_by_group, weigh
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
 from skprivbn.mixed_model._updates import (
+    STEP,
+    QuasiNewton,
     decorrelate,
     estimate_linear,
+    guess_information,
     least_coefficients,
+    second_derivatives,
+    stencil,
     vanished,
 )
 from skprivbn.utils._linalg import symmetric, upper
 from skprivbn.utils._memoise import memoise
 
-# Gain at which the search ends, and by which differences are taken.
-_TOL, _STEP = 1e-10, 1e-3
+# Gain at which the search ends.
+_TOL = 1e-10
 
 
 @program(MixedTerms)
@@ -171,6 +176,8 @@ def _solve(products, matrix):
 def searching(sums, random, reml, max_iter):
     """Find theta, by Newton's method; the arguments are the same at all parties.
 
+    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
+
     Yields
     ------
     matrices : ndarray of shape (n_points, n_effects, n_effects)
@@ -181,12 +188,15 @@ def searching(sums, random, reml, max_iter):
     found : tuple of (LinearFit, ndarray, int, bool)
         The fit, theta, number of steps, and whether the search ended by itself.
     """
-    search, n_steps, go_on = ThetaSearch(random.start, _TOL), 0, True
+    search = QuasiNewton(random.start, _TOL, observed=True)
+    n_steps, go_on = 0, True
     while go_on and n_steps < max_iter:
-        theta = search.theta
-        matrices = np.array([random.matrix(point) for point in stencil(theta)])
+        theta = search.parameters
+        far = 2 * STEP * np.eye(len(theta))
+        points = [*stencil(theta), *(theta + far), *(theta - far)]
+        matrices = np.array([random.matrix(point) for point in points])
         fit, values = best_fits((yield matrices), matrices, sums, reml)
-        go_on = search.update(values)
+        go_on = search.step(values[0], *_derivatives(values, len(theta)))
         n_steps += 1
     return fit, theta, n_steps, not go_on
 
@@ -507,89 +517,11 @@ def _pairs(codes, census):
         yield codes[i] * sizes[j] + codes[j], every
 
 
-def stencil(theta):
-    """Return points around theta that give gradient and Hessian there.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-
-    Returns
-    -------
-    points : ndarray of shape (n_points, n_theta)
-        Theta itself first.
-    """
-    steps = _STEP * np.eye(len(theta))
-    i, j = np.triu_indices(len(theta), 1)
-    here = np.zeros((1, len(theta)))
-    away = [here, steps, -steps, 2 * steps, -2 * steps, steps[i] + steps[j]]
-    return theta + np.concatenate(away)
-
-
 def _derivatives(values, size):
-    """Return gradient and Hessian from the values on a stencil."""
-    bounds = np.cumsum([1, size, size, size, size])
-    centre, plus, minus, far_plus, far_minus, both = np.split(values, bounds)
-    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * _STEP)
-    hessian = np.diag((plus - 2 * centre + minus) / _STEP**2)
-    i, j = np.triu_indices(size, 1)
-    hessian[i, j] = hessian[j, i] = (both - plus[i] - plus[j] + centre) / _STEP**2
-    return gradient, hessian
-
-
-class ThetaSearch:
-    """Newton's method on theta, from values on stencils; never ends below its best.
-
-    The log-likelihood is even in the columns of Lambda, so that no bound is needed.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_theta,)
-        To start from.
-    tol : float
-        Stop when the next step promises a smaller gain.
-
-    Attributes
-    ----------
-    theta : ndarray of shape (n_theta,)
-        Around which the log-likelihood is to be looked at next.
-    """
-
-    def __init__(self, theta, tol):
-        self.theta = theta
-        self.tol = tol
-        self._best = None
-
-    def update(self, values):
-        """Move theta.
-
-        Parameters
-        ----------
-        values : ndarray of shape (n_points,)
-            Log-likelihoods on the stencil of theta.
-
-        Returns
-        -------
-        go_on : bool
-            If not, theta is where the search ends, and `values` are about it.
-        """
-        if self._best is not None:
-            best, value, gradient = self._best
-            promised = gradient @ (self.theta - best)
-            if values[0] - value < 1e-3 * promised - 1e-9:
-                self.theta = (self.theta + best) / 2
-                return bool(np.abs(self.theta - best).max() > 1e-9)
-        if not len(self.theta):
-            return False
-        gradient, hessian = _derivatives(values, len(self.theta))
-        self._best = self.theta, values[0], gradient
-        curvature, vectors = np.linalg.eigh(-hessian)
-        # Where it is not concave, a step of about the same size uphill.
-        size = np.maximum(np.abs(curvature), 1e-6 * np.abs(curvature).max() + 1e-12)
-        step = vectors @ ((vectors.T @ gradient) / size)
-        longest = 2 * max(np.linalg.norm(self.theta), 0.1)
-        step *= min(longest / max(np.linalg.norm(step), 1e-300), 1.0)
-        if gradient @ step / 2 <= self.tol:
-            return False
-        self.theta = self.theta + step
-        return True
+    """Return gradient and information from the values at the points of a step."""
+    near, far_plus, far_minus = np.split(values, len(values) - size * np.array([2, 1]))
+    plus, minus = near[1:][:size], near[1 + size :][:size]
+    gradient = (8 * (plus - minus) - (far_plus - far_minus)) / (12 * STEP)
+    hessian = second_derivatives(near, size)
+    most = np.abs(hessian).max(initial=0.0) * np.eye(size)
+    return gradient, guess_information(most, most + hessian)

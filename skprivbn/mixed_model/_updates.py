@@ -33,6 +33,8 @@ _NEARLY, _SMALLEST_REST, _NO_REST = 1e-4, 1e-10, 1e-14
 _VANISHED = 1e-8
 # Directions in which the information is smaller than this are left alone.
 _RANK_TOLERANCE = 1e-11
+#: by which differences are taken
+STEP = 1e-3
 
 
 def solve_information(information, gradient):
@@ -77,6 +79,33 @@ def guess_information(complete, missing):
     lost, directions = np.linalg.eigh(inverse.T @ missing @ inverse)
     turned = root @ directions
     return (turned * np.clip(np.abs(1 - lost), _LEAST, _MOST)) @ turned.T
+
+
+def stencil(parameters):
+    """Return points around parameters that give first and second derivatives there.
+
+    Parameters
+    ----------
+    parameters : ndarray of shape (size,)
+
+    Returns
+    -------
+    points : ndarray of shape (n_points, size)
+        The parameters first, then a step up and a step down in each of them, then
+        steps up in two.
+    """
+    steps = STEP * np.eye(len(parameters))
+    i, j = np.triu_indices(len(steps), 1)
+    here = np.zeros((1, len(steps)))
+    return parameters + np.concatenate([here, steps, -steps, steps[i] + steps[j]])
+
+
+def second_derivatives(values, size):
+    """Return the Hessian from the values at a :func:`stencil`."""
+    (here,), plus, minus, both = np.split(values, np.cumsum([1, size, size]))
+    hessian, (i, j) = np.diag(plus - 2 * here + minus), np.triu_indices(size, 1)
+    hessian[i, j] = hessian[j, i] = both - plus[i] - plus[j] + here
+    return hessian / STEP**2
 
 
 def decorrelate(products):
@@ -181,11 +210,13 @@ class QuasiNewton:
         To start from.
     tol : float
         Stop when the next step promises a smaller gain in log-likelihood.
-    limits : float or ndarray of shape (n_parameters,), default=inf
-        Bounds on the sizes of the parameters.
+    observed : bool, default=False
+        Whether the information is the observed one, which needs no correction.
 
     Attributes
     ----------
+    limits : float or ndarray of shape (n_parameters,)
+        Bounds on the sizes of the parameters.
     parameters : ndarray of shape (n_parameters,)
         Where the log-likelihood is to be looked at next.
     best : tuple of (ndarray, float, ndarray)
@@ -196,10 +227,10 @@ class QuasiNewton:
         Differences of log-likelihoods that say nothing.
     """
 
-    def __init__(self, parameters, tol, limits=np.inf):
+    def __init__(self, parameters, tol, observed=False):
         self.parameters = parameters
-        self.tol, self.limits = tol, limits
-        self.best = None
+        self.tol, self.observed = tol, observed
+        self.limits, self.best = np.inf, None
         self.promised = np.inf
         self.noise = 0.0
         self._pairs = []
@@ -218,7 +249,7 @@ class QuasiNewton:
             At the current parameters.
         gradient : ndarray of shape (n_parameters,)
         information : ndarray of shape (n_parameters, n_parameters)
-            Expected complete-data information.
+            Expected complete-data information, or as :func:`guess_information`.
         error : float, default=0.0
             Of the log-likelihood; nearby it is nearly the same.
 
@@ -239,7 +270,9 @@ class QuasiNewton:
                     return True
                 self.parameters = last
                 return False
-            self._remember(moved, last_gradient - gradient)
+            if not self.observed and np.linalg.norm(moved) > 1e-8:
+                pair = moved, last_gradient - gradient
+                self._pairs = [*self._pairs, pair][-_MEMORY:]
         self.best = self.parameters, log_likelihood, gradient
         self.noise = _NOISE * (1 + abs(log_likelihood)) + _CHANGE * error
         information = self._corrected(information)
@@ -265,10 +298,6 @@ class QuasiNewton:
         left, rest = gradient - information @ step, ~beyond
         step[rest] = solve_information(information[np.ix_(rest, rest)], left[rest])
         return step
-
-    def _remember(self, moved, change):
-        if np.linalg.norm(moved) > 1e-8:
-            self._pairs = [*self._pairs, (moved, change)][-_MEMORY:]
 
     def _corrected(self, information):
         for moved, change in self._pairs:
