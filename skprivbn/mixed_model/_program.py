@@ -26,13 +26,11 @@ from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral,
 from skprivbn.mixed_model._laplace import Shape
 from skprivbn.mixed_model._likelihood import (
     Rows,
-    derivatives,
     family_of,
-    log_likelihood_table,
     regression_sums,
     weigh_rows,
 )
-from skprivbn.mixed_model._posterior import Chains, Grid, expanded_step
+from skprivbn.mixed_model._metropolis import metropolis_em
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
 from skprivbn.mixed_model._updates import (
@@ -88,37 +86,12 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
 
-def metropolis_em(search):
-    """EM as in the paper's appendix B: Metropolis-Hastings, then Newton-Raphson.
-
-    Sections B.9 and B.10: what each party computes of its own rows is the vector, the
-    joint computation is that of the total, which here every party does by itself.
-    """
-    search.begin_to_draw()
-    for _ in range(search.terms.max_iter):
-        # E-step: effects z' are proposed from N(0, sigma), log-likelihoods added up,
-        # and z is replaced by z' with the probability A(z, z')
-        search.chains.restart()
-        while not search.chains.is_complete:
-            vector = search.propose()
-            total = yield Sum(
-                vector, "log-likelihoods at proposed effects", search.weights
-            )
-            search.accept(total)
-        # M-step: beta by a step of Newton-Raphson, sigma by the variance of the draws
-        vector = search.expected_derivatives()
-        total = yield Sum(vector, "expected gradient and Hessian", search.weights)
-        search.maximise(total)
-
-
 # Gain below which the model without effects is good enough to compare with.
 _ROUGH = 1e-7
 # Rows for each parameter that must have weight to tell whether features are collinear.
 _ENOUGH = 4
 # Error of the log-likelihood from which on effects may become too wide.
 _ERRS = 1e-3
-# Scale of the effects at first, where they are drawn.
-_FIRST_SCALE = 0.7
 
 
 def first_look(terms, rows, X, target, n_rows):
@@ -196,7 +169,7 @@ class Search:
         start = _start(terms, X, look.target)
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
         self.regressing, self.collinear, self.n_regressions = True, False, 0
-        self.converged, self.going, self.n_iter, self.path = False, True, 0, []
+        self.converged, self.going, self.n_iter = False, True, 0
         self.off, self.few, self.scales = np.inf, False, np.zeros(0)
         self._take_look(look)
 
@@ -225,7 +198,7 @@ class Search:
         shape = Shape(random, blocks, np.array(numbers).T)
         return LaplaceIntegral(self.data, shape, opened, own, self.leads, twice)
 
-    def _padded(self, beta):
+    def padded(self, beta):
         """Return parameters without effects."""
         return np.append(beta, np.zeros(self.n_theta))
 
@@ -233,14 +206,15 @@ class Search:
     def parameters(self):
         """Current (beta, theta), for standardised features."""
         if self.optimiser is None:
-            return self._padded(self.without.parameters)
+            return self.padded(self.without.parameters)
         return self.optimiser.parameters
 
-    def _weigh(self, eta, by_cluster):
+    def weigh(self, eta, by_cluster):
+        """Return how much own rows count, and sums of their sizes."""
         opened = self.integral.opened if by_cluster else None
         return weigh_rows(self.data, eta, self.typical, opened)
 
-    def _read_sizes(self, residuals, weight):
+    def read_sizes(self, residuals, weight):
         """Tell the next weights in the unit of the last ones."""
         sizes = residuals / self.n_rows or 1.0, weight / self.n_rows or 1.0
         self.typical = tuple(a * b for a, b in zip(self.typical, sizes))
@@ -248,7 +222,7 @@ class Search:
     def _with_weights(self, table, parameters):
         """Return a table of opened clusters, behind how much rows count in it."""
         eta = self.integral.predictors(parameters)
-        self.weights, told = self._weigh(eta, by_cluster=True)
+        self.weights, told = self.weigh(eta, by_cluster=True)
         return np.append(told[:2], table)
 
     # The model without effects, where the search starts and below which it cannot end
@@ -258,7 +232,7 @@ class Search:
         vector, self.weights = self._sum_without_effects()
         last = self.n_regressions == self.terms.n_regressions - 1
         if self.mixed and not self.terms.drawn and last:
-            parameters, weights = self._padded(self.without.parameters), self.weights
+            parameters, weights = self.padded(self.without.parameters), self.weights
             table = self.integral.first_table(parameters)
             vector = np.append(vector, self._with_weights(table, parameters))
             self.weights = joined(weights, self.weights)
@@ -290,15 +264,15 @@ class Search:
         elif self.n_regressions == 1:
             self.collinear = bool(np.any(vanished(information, self.turn)))
         if not len(rest):
-            self._read_sizes(residuals, weight)
+            self.read_sizes(residuals, weight)
         self.n_regressions += 1
         before = self.without.parameters
         self.regressing = self.without.step(value, gradient, information)
         self.regressed = not self.regressing
         self.regressing &= self.n_regressions < MAX_REGRESSIONS
         if len(rest) and self.optimiser is None:
-            self._read_sizes(*rest[:2])
-            before, after = self._padded(before), self._padded(self.without.parameters)
+            self.read_sizes(*rest[:2])
+            before, after = self.padded(before), self.padded(self.without.parameters)
             start = self.integral.start(rest[2:], before, after)
             self.optimiser = QuasiNewton(start, self.terms.tol)
         if self.n_regressions >= self.terms.n_regressions:
@@ -362,7 +336,7 @@ class Search:
             total = self.improve(total)
         if self.mixed:
             self.n_iter += 1
-            self._read_sizes(*total[:2])
+            self.read_sizes(*total[:2])
             self._climb(total[2:])
         self._decide()
 
@@ -416,99 +390,13 @@ class Search:
         elif not self.converged:
             self.optimiser.parameters = (self.parameters + best[0]) / 2
 
-    # Effects that are drawn
-
-    def begin_to_draw(self):
-        """Start from the model without effects."""
-        terms, start = self.terms, self._padded(self.without.best[0])
-        start[-1] = _FIRST_SCALE
-        if terms.scales:
-            start[-1] = 1.0
-            self._rescale(np.full(self.data.n_categories, _FIRST_SCALE))
-            self.integral.twice = False
-        self.optimiser = QuasiNewton(start, terms.tol)
-        sizes = terms.batch_size, terms.n_burn_in, terms.n_draws
-        self.chains = Chains(self.data.n_categories, *sizes, terms.seed)
-
-    def _rescale(self, scales):
-        """Give every cluster's effect a standard deviation of its own."""
-        before = self.scales if len(self.scales) else np.ones(len(scales))
-        ratio, self.scales = (scales / before)[self.data.category], scales
-        self.data = replace(self.data, Z=self.data.Z * ratio[:, None])
-        self.integral.data = self.data
-
-    def propose(self):
-        """Return log-likelihoods of opened clusters at proposed effects."""
-        candidates = self.chains.propose()
-        zero = np.zeros((len(candidates), 1))
-        self.own_table = log_likelihood_table(self.data, self.parameters, candidates)
-        self.own_table -= log_likelihood_table(self.data, self.parameters, zero)
-        eta = self.data.predictor(self.parameters, self.chains.state[:, None])[:, 0]
-        self.weights, _ = self._weigh(eta, by_cluster=True)
-        return self.own_table[self.integral.opened].ravel()
-
-    def accept(self, total):
-        """Accept or reject what was proposed, cluster by cluster."""
-        table = self.own_table.copy()
-        table[self.integral.opened] = total.reshape(-1, table.shape[1])
-        self.chains.walk(table)
-
-    def expected_derivatives(self):
-        """Return the expected gradient and Hessian, and moments of the effects."""
-        posterior = self.integral.posterior = self.chains.posterior()
-        gradient, information = derivatives(self.data, self.parameters, posterior)
-        mean, variance = posterior.mean(), posterior.variance()
-        told = self.integral.speaks_for
-        moments = [mean[told].sum(), (variance + mean**2)[told].sum()]
-        if self.terms.scales:
-            # that the common mean of effects of known scales is made of
-            scales = self.scales[told]
-            moments = [(mean[told] / scales).sum(), (scales**-2).sum()]
-        eta = self.data.predictor(self.parameters, mean[:, None])[:, 0]
-        self.weights, sizes = self._weigh(eta, by_cluster=False)
-        return np.concatenate([sizes[:2], gradient, upper(information), moments])
-
-    def maximise(self, total):
-        """Take a step of parameter-expanded EM."""
-        self.n_iter += 1
-        size = len(self.parameters)
-        ends = np.cumsum([2, size, size * (size + 1) // 2])
-        sizes, gradient, complete, moments = np.split(total, ends)
-        self._read_sizes(*sizes)
-        moments = moments / np.count_nonzero(self.census.n_rows[-1])
-        if self.terms.scales:
-            moments = moments[0] / moments[1], 1.0 + (moments[0] / moments[1]) ** 2
-        if not (self.terms.fit_intercept and self.random.columns[0] == INTERCEPT):
-            # a mean of the effects would be that of no fixed effect
-            moments = 0.0, moments[1]
-        parameters = expanded_step(
-            self.parameters, gradient, symmetric(complete), *moments
-        )
-        if self.terms.scales:
-            wider, parameters[-1] = parameters[-1], 1.0
-            posterior = self.integral.posterior
-            away = self.scales * posterior.mean() - moments[0]
-            second = self.scales**2 * posterior.variance() + away**2
-            known = self.integral.opened | self.integral.own
-            self._rescale(np.where(known, wider * np.sqrt(second), self.scales))
-        self.optimiser.parameters = parameters
-        self.path.append(np.append(parameters, self.scales))
-
     # What becomes known
 
     def _choose_final(self):
         """Return the parameters to be known; place nodes where they should be there."""
+        if self.terms.drawn:
+            return self.parameters
         integral = self.integral
-        if self.path:
-            # Averaging evens out the draws' noise; the first half is on the way.
-            posterior = integral.posterior
-            spread = np.sqrt(posterior.variance()).clip(1e-3, 1)
-            integral.grid = Grid(posterior.mean(), spread, integral.grid.n_nodes)
-            mean = np.mean(self.path[len(self.path) // 2 :], axis=0)
-            final, scales = np.split(mean, [len(self.parameters)])
-            if len(scales):
-                self._rescale(np.rint(scales * 2.0**20) / 2.0**20)
-            return final
         without, best = self.without.best, self.optimiser and self.optimiser.best
         if self.few and self.mixed:
             # of these, sums of clusters were looked at, too
@@ -517,7 +405,7 @@ class Search:
                 final, known = best[0], self.known_at_best
         elif best is None or best[1] < without[1]:
             self.converged &= self.regressed
-            final, known = self._padded(without[0]), integral.first
+            final, known = self.padded(without[0]), integral.first
         else:
             # if the search ended by itself, with a last, small step
             self.converged &= self.optimiser.arrived
@@ -534,7 +422,7 @@ class Search:
         self.final = np.rint(self._choose_final() * 2.0**20) / 2.0**20
         table = self.integral.final_table(self.final).ravel()
         eta = self.integral.predictors(self.final)
-        self.weights, _ = self._weigh(eta, by_cluster=True)
+        self.weights, _ = self.weigh(eta, by_cluster=True)
         return table
 
     def conclusion(self, total):
@@ -549,7 +437,7 @@ class Search:
         groups = [(self.data.category, self.closed & self._tells_all)]
         rows = weigh([(self.data.trials, self.mean_weight)], groups)
         eta = self.integral.predictors(self.final)
-        self.weights = joined(self._weigh(eta, by_cluster=False)[0], rows)
+        self.weights = joined(self.weigh(eta, by_cluster=False)[0], rows)
         slope = replace(slope, value=slope.value + self._constant())
         return np.append(slope.flat, np.where(own[:, None], alone, 0.0))
 

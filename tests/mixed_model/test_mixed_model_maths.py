@@ -17,14 +17,8 @@ from skprivbn.mixed_model._likelihood import (
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._posterior import (
-    Chains,
-    Curves,
-    Grid,
-    Posterior,
-    expanded_step,
-    find_modes,
-)
+from skprivbn.mixed_model._metropolis import Chains, expanded_step
+from skprivbn.mixed_model._posterior import Curves, Grid, Posterior, find_modes
 from skprivbn.mixed_model._updates import QuasiNewton, solve_information
 
 PARAMETERS = np.array([-0.3, 0.8, 1.4])
@@ -232,9 +226,8 @@ def test_quasi_newton_is_faster_than_its_first_guess_of_the_curvature():
     guess, top = np.eye(3), np.array([3.0, -2.0, 1.0])
 
     def climb(memory):
-        optimiser, n_steps, go_on = QuasiNewton(np.zeros(3), 1e-12), 0, True
-        if not memory:
-            optimiser._remember = lambda moved, change: None
+        optimiser = QuasiNewton(np.zeros(3), 1e-12, observed=not memory)
+        n_steps, go_on = 0, True
         while go_on:
             n_steps += 1
             away = optimiser.parameters - top
