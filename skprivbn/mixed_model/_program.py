@@ -90,6 +90,8 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
 _ROUGH = 1e-7
 # Rows for each parameter that must have weight to tell whether features are collinear.
 _ENOUGH = 4
+# What rounding takes of a sum of log-likelihoods, for each event.
+_ROUNDING = 2.0**-45
 # Error of the log-likelihood from which on effects may become too wide.
 _ERRS = 1e-3
 
@@ -165,6 +167,8 @@ class Search:
         # without effects, theta is one scale that stays zero
         self.n_theta = len(self.random.start) if self.mixed else 1
         self.average = self.data.family.intercept(*look.target[:2])
+        # of log-likelihoods, of which large counts leave little that is not rounded
+        self.rounding = _ROUNDING * float(np.abs(look.target[:2]).sum())
         self.integral = self._make_integral()
         start = _start(terms, X, look.target)
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
@@ -372,7 +376,8 @@ class Search:
             self.optimiser.limits = widest
             if np.any(np.abs(here) > widest):
                 value = -np.inf
-        go_on = self.optimiser.step(value, slope.gradient, information, slope.error)
+        error = slope.error + self.rounding
+        go_on = self.optimiser.step(value, slope.gradient, information, error)
         self.converged = not go_on
         if not self.terms.laplace and abs(self.parameters[-1]) < NO_SCALE:
             self._look_at_zero()
