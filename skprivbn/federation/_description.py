@@ -30,7 +30,13 @@ from skprivbn.federation._rows import (
     sum_over_rows,
     unit_of_squares,
 )
-from skprivbn.federation.gate import count_values, kish, rows_beside, rows_of_values
+from skprivbn.federation.gate import (
+    count_values,
+    kish,
+    rows_beside,
+    rows_of_sizes,
+    rows_of_values,
+)
 from skprivbn.federation.program import (
     ALL_ROWS,
     Me,
@@ -198,7 +204,9 @@ def _spreads(rows, count):
             rows, lambda rows: np.nansum(((rows - mean) / unit) ** 2, axis=0)
         ),
         "squares of columns about the mean",
-        lambda: RowWeights(own, None, _count_values(rows)),
+        lambda: RowWeights(
+            own, None, _count_values(rows), sides=_weigh_squares(rows, mean, unit)
+        ),
     )
     return mean, np.sqrt(squares / np.maximum(count - 1, 1)) * unit
 
@@ -211,6 +219,17 @@ def _weigh(own, rows, centre):
 
     sides = sum_over_rows(rows, beside)
     return RowWeights(own, None, kish(sides), sides=sides)
+
+
+def _weigh_squares(rows, mean, unit):
+    """Return how much own rows count in squares about the mean: one may be all."""
+
+    typical = 2.0**15 * unit
+
+    def add(rows):
+        return rows_of_sizes(((rows - mean) / typical) ** 2, np.ones(len(rows)))
+
+    return sum_over_rows(rows, add)
 
 
 def _count_values(rows):

@@ -248,6 +248,31 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.stack([parts.sum(axis=0), np.einsum("ij,ij->j", parts, parts)])
 
 
+def rows_of_sizes(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return how many rows the sizes of numbers are about, whatever their signs.
+
+    Parameters
+    ----------
+    deviations : ndarray of shape (n_rows, n_columns)
+        NaN where a value is missing.
+    weights : ndarray of shape (n_rows,)
+
+    Returns
+    -------
+    sums : ndarray of shape (2, n_columns)
+        As of :func:`rows_beside`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column = np.append(np.tile([[1.0], [-1.0]], (50, 1)), [[30.0]], axis=0)
+    >>> [kish(rows_of_sizes(column**k, np.ones(101))).round(1).item() for k in (1, 2)]
+    [16.9, 1.2]
+    """
+    sizes = sum(_sides(deviations, weights))
+    return np.stack([sizes.sum(axis=0), np.einsum("ij,ij->j", sizes, sizes)])
+
+
 def count_values(rows: Any) -> np.ndarray:
     """Return how many values columns have, four standing for more than three.
 
@@ -375,40 +400,46 @@ def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.nd
 def rows_of_pairs(
     deviations: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return how many rows the products of two columns are about, sign by sign.
+    """Return how many rows products of columns are about, squares among them.
 
-    Of two columns of two values, these are the four cells of their table, which the
-    sum of products tells. A sum of products of other numbers tells no such count,
-    unless most rows have the same value (:func:`centres_of_pairs`).
+    A row that is far from the others enters a sum by its value, and a sum of products
+    by the product: it may be little of the first and nearly all of the second. Of two
+    columns of two values, the sum of products tells the four cells of their table: of
+    these, rows are counted sign by sign. So they are where most rows have the same
+    value (:func:`centres_of_pairs`).
 
     Parameters
     ----------
     deviations, weights :
         As of :func:`rows_beside`.
     counted : ndarray of bool of shape (n_columns,), default=None
-        Columns of two values, in all rows of which these may be a block; by default
-        those that have two in these.
+        Columns whose signs are looked at: those of two values, in all rows of which
+        these may be a block; by default those that have two in these.
 
     Returns
     -------
-    sums : ndarray of shape (2, 2 * n_columns * (n_columns - 1))
+    sums : ndarray of shape (2, n_columns * (2 * n_columns - 1))
+        Four for each pair, of which three are zero if signs are not looked at; then
+        those of the squares.
 
     Examples
     --------
     >>> import numpy as np
     >>> columns = np.repeat([[1.0, 1.0], [1.0, 0.0], [0.0, 0.0]], [3, 5, 92], axis=0)
-    >>> kish(rows_of_pairs(columns - columns.mean(axis=0), np.ones(100)))
-    array([ 3.,  5.,  0., 92.])
+    >>> kish(rows_of_pairs(columns - columns.mean(axis=0), np.ones(100))).round()
+    array([ 3.,  5.,  0., 92.,  9.,  3.])
     """
-    pairs = np.triu_indices(deviations.shape[1], 1)
     if counted is None:
         counted = count_values(deviations) <= 2
-    deviations, roots = np.where(counted, deviations, 0.0), np.sqrt(weights)
-    sums = []
+    pairs, by_sign = np.triu_indices(deviations.shape[1], 1), np.outer(counted, counted)
+    roots, sums = np.sqrt(weights), []
     for power in (1, 2):
         above, below = (side**power for side in _sides(deviations, roots))
-        products = (a.T @ b for a in (above, below) for b in (above, below))
-        sums.append(np.concatenate([product[pairs] for product in products]))
+        signs = [a.T @ b for a in (above, below) for b in (above, below)]
+        sizes = sum(signs)
+        cells = [np.where(by_sign, sign, 0.0)[pairs] for sign in signs]
+        cells[0] += np.where(by_sign, 0.0, sizes)[pairs]
+        sums.append(np.concatenate([*cells, np.diag(sizes)]))
     return np.stack(sums)
 
 

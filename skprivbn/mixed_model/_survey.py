@@ -574,7 +574,7 @@ def _count_values(rows, deviations, survey, typical):
     columns = (None, *names[-3:] * 2, *names[:-3] * (2 * N_PARTITIONS))
     columns += ("cluster",) * len(outcomes) + (*names[-3:],) * 2
     columns += (*range(deviations.shape[1]),) * 2 + (*pairs,) * 4
-    columns += ("cluster",) * by_cluster.shape[1]
+    columns += (*names, *("cluster",) * by_cluster.shape[1])
     cells = np.append(cells, outcomes)
     sides = np.hstack([beside, sides, products, by_cluster])
     return plain._replace(cells=cells, columns=columns, sides=sides)

@@ -26,6 +26,7 @@ from skprivbn.federation.gate import (
     kish,
     rows_beside,
     rows_of_pairs,
+    rows_of_sizes,
     rows_of_values,
 )
 from skprivbn.federation.program import RowWeights, require
@@ -239,22 +240,23 @@ def add_moments(
         return found
 
     def count_second():
-        spread = add(lambda x, w: _sizes((x - about) / unit, w))
+        spread = add(lambda x, w: rows_of_sizes((x - about) / unit, w))
         n_values = count_values(rows)
         cells = kish(add(lambda x, w: rows_of_values(x, w, n_values)))
-        counted = RowWeights(*spread, cells, own_columns * (1 + 2 * N_PARTITIONS))
+        columns = own_columns * (1 + 2 * N_PARTITIONS)
+        # squares and products of typical sizes are about one
         if not pairs and second != "full":
-            return counted
+            squares = add(lambda x, w: rows_of_sizes(((x - about) / typical) ** 2, w))
+            return RowWeights(*spread, cells, columns + own_columns, squares)
         centres, few = centres_of_pairs(rows, about)
-        # products of typical sizes are about one
         products = add(lambda x, w: rows_of_pairs((x - centres) / typical, w, few))
         # of a pair, its second column
-        of_pairs = tuple(np.triu_indices(n_features, 1)[1].tolist())
-        counted = counted._replace(columns=counted.columns + of_pairs * 4)
-        if second == "full":
-            return counted._replace(sides=products)
-        # three times the numbers, for sums that only hint at products
-        return counted._replace(cells=np.append(cells, kish(products)))
+        columns += tuple(np.triu_indices(n_features, 1)[1].tolist()) * 4 + own_columns
+        if second == "diagonal":
+            # three times the numbers, for sums that only hint at products
+            hints, products = np.split(products, [-n_features], axis=1)
+            cells = np.append(cells, kish(hints))
+        return RowWeights(*spread, cells, columns, products)
 
     own = add(lambda x, w: _second_moments((x - about) / unit, w, second))
     total = yield Sum(own, "squares and products about the mean", count_second)
@@ -295,13 +297,6 @@ def _weights_of(me):
     require(weights.dtype.kind in "fiu", "invalid-data")
     require(np.all(np.isfinite(weights) & (weights >= 0)), "invalid-data")
     return weights.astype(np.float64)
-
-
-def _sizes(deviations, weights):
-    """Return sums of the sizes of weighted deviations, and of their squares."""
-    sizes = np.abs(np.where(np.isnan(deviations), 0.0, deviations))
-    sizes = sizes * weights[:, np.newaxis]
-    return np.stack([sizes.sum(axis=0), np.einsum("ij,ij->j", sizes, sizes)])
 
 
 def _chunks(rows, weights):

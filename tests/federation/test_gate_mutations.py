@@ -149,7 +149,8 @@ def check_gate(gate):
     d, w = column - column.mean(axis=0), np.ones(100)
     assert gate.kish(gate.rows_beside(d, w)).round(9).tolist() == [8, 3, 92, 97]
     assert gate.kish(gate.rows_beside(d, 2 * w)).round(9).tolist() == [8, 3, 92, 97]
-    assert gate.kish(gate.rows_of_pairs(d, w)).round(9).tolist() == [3, 5, 0, 92]
+    of_pairs = gate.kish(gate.rows_of_pairs(d, w)).round(2).tolist()
+    assert of_pairs == [3, 5, 0, 92, 9.45, 3.19]
     other = np.column_stack([d[:, 0], d[:, 1] + np.arange(100)])
     assert gate.count_values(other).tolist() == [2, 4]
     assert gate.count_values(np.where(other > 50, np.nan, d)).tolist() == [2, 2]
@@ -206,8 +207,16 @@ def check_gate(gate):
             raise AssertionError("three rows passed")
         except TooFewRows:
             pass
-    assert not gate.rows_of_pairs(other, w).any()
-    assert gate.rows_of_pairs(other, w, np.ones(2, dtype=bool)).any()
+    # signs are looked at in columns of few values; in others, products as a whole
+    assert np.flatnonzero(gate.rows_of_pairs(other, w)[0]).tolist() == [0, 4, 5]
+    by_sign = gate.rows_of_pairs(other, w, np.ones(2, dtype=bool))
+    assert np.count_nonzero(by_sign[0]) == 4
+    product, *_ = gate.kish(gate.rows_of_pairs(other, w))
+    sizes = np.abs(other[:, 0] * other[:, 1])
+    np.testing.assert_allclose(product, sizes.sum() ** 2 / (sizes**2).sum())
+    apart = np.append(np.tile([[1.0], [-1.0]], (50, 1)), [[30.0]], axis=0)
+    sizes = gate.kish(gate.rows_of_sizes(apart, np.ones(101)))
+    np.testing.assert_allclose(sizes, 130**2 / 1000)
     heavy = np.where(np.arange(100) == 0, 1e6, 1.0)
     assert gate.kish(gate.rows_beside(d, heavy))[0] < 1.1
     assert gate.kish(gate.rows_of_pairs(d, heavy))[0] < 1.1
@@ -305,8 +314,19 @@ GATE = [
     ),
     ("concatenate([rows, cells, s", "concatenate([rows, 99 + cells, s"),
     ("parts.sum(axis=0), np.einsum(", "parts.max(axis=0), np.einsum("),
-    ("0.0), np.sqrt(weights)", "0.0), np.ones(len(weights))"),
-    ("np.where(counted, deviations, 0.0)", "deviations"),
+    ("roots, sums = np.sqrt(weights)", "roots, sums = np.ones(len(weights))"),
+    ("(side**power for side in _sides", "(side for side in _sides"),
+    ("np.outer(counted, counted)", "np.outer(counted, counted) | True"),
+    ("np.outer(counted, counted)", "np.outer(counted, counted) & False"),
+    ("np.where(by_sign, 0.0, sizes)", "np.where(by_sign, 0.0, 0.0)"),
+    ("np.where(by_sign, 0.0, sizes)", "sizes"),
+    ("np.diag(sizes)]", "np.diag(sizes * 0)]"),
+    ("sizes = sum(signs)", "sizes = sum(signs[:3])"),
+    (
+        "sizes = sum(_sides(deviations, weights))",
+        "sizes = _sides(deviations, weights)[0]",
+    ),
+    ("sizes.sum(axis=0), np", "sizes.max(axis=0), np"),
     ("if len(values) <= FEW_VALUES:", "if len(values) < FEW_VALUES:"),
     ("(column[:_FIRST], column[_FIRST:])", "(column[:_FIRST],)"),
     ("part[~np.isnan(part)]", "part"),

@@ -7,21 +7,25 @@ import pytest
 
 from skprivbn.crypto import MaskingBackend
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import runner
+from skprivbn.federation import _description, gate, runner
 from skprivbn.federation.gate import kish
 from skprivbn.federation.program import RowWeights
-from skprivbn.mixed_model import PrivateGLMMRegressor
+from skprivbn.mixed_model import PrivateGLMMRegressor, _linear, _survey
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.preprocessing import (
     FederatedPCA,
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
+from skprivbn.programs import _moments
 from skprivbn.structure import FederatedBayesianNetwork
+from skprivbn.structure.rows._em import FamiliesEM
+from skprivbn.structure.rows._program import OwnRows
 from tests.federation.site.loopback import LoopbackSession, open_sites
 
 NAMES = ("north", "south", "west")
 N_ROWS = 400
+N_TOTAL = len(NAMES) * N_ROWS
 COLUMNS = {"cost": '"float"', "age": '"float"', "ward": '["a", "b", "c"]'}
 ESTIMATORS = [
     "FederatedBayesianNetwork",
@@ -205,6 +209,101 @@ def test_attack_a_product_that_is_nearly_one_row(tmp_path, monkeypatch):
     assert told == pytest.approx(1000, rel=0.1)
 
 
+def like_nobody(folder, cost):
+    """Return sites where the costs and the age of one row are large, in normal ones."""
+    X = np.random.default_rng(0).normal(size=(3, N_ROWS, 2))
+    X[0, 7] = cost, -cost
+    tables = {name: rows.tolist() for name, rows in zip(NAMES, X)}
+    columns = {"cost": '"float"', "age": '"float"'}
+    return open_sites(folder, tables, columns, ESTIMATORS, "max_exact_numbers = 3")
+
+
+def square_of_scaler(sites):
+    return N_TOTAL * FederatedStandardScaler().fit(sites.rows(["cost"])).var_[0]
+
+
+def square_of_description(sites):
+    found = sites.rows(["cost"]).describe(quantiles=[])["cost"].std
+    if np.isnan(found):
+        raise PartyError("north", "description", "too-few-rows")
+    return N_TOTAL * found**2
+
+
+def product_of_pca(sites):
+    moments = FederatedPCA().fit(sites.rows(["cost", "age"])).get_covariance()
+    return -N_TOTAL * moments[0, 1]
+
+
+def slope_of_line(sites):
+    model = PrivateGLMMRegressor().fit(sites.rows(["cost"]), y="age", cluster=None)
+    return -model.coef_[0] * 100.0**2
+
+
+SQUARED = [square_of_scaler, square_of_description, product_of_pca, slope_of_line]
+
+
+@pytest.mark.parametrize("ask", SQUARED)
+def test_attack_squares_that_are_nearly_one_row(tmp_path, monkeypatch, ask):
+    """Of deviations, the row is a tenth; of squares and products, nearly all."""
+    sites = like_nobody(make(tmp_path / "gate"), 100.0)
+    with pytest.raises(PartyError) as caught:
+        ask(sites)
+    assert caught.value.code == "too-few-rows"
+    # rows that are odd, and not nearly all
+    ask(like_nobody(make(tmp_path / "small"), 10.0))
+    # the twin: of squares and products, signs of columns of two values are looked at
+    without_squares(monkeypatch)
+    assert ask(sites) == pytest.approx(100.0**2, rel=0.15)
+
+
+def without_squares(monkeypatch):
+    of_pairs = gate.rows_of_pairs
+
+    def by_sign(deviations, weights, counted=None):
+        counted = gate.count_values(deviations) <= 2 if counted is None else counted
+        n = deviations.shape[1]
+        sums = of_pairs(np.where(counted, deviations, 0.0), weights, counted)
+        return np.hstack([sums[:, : sums.shape[1] - n], np.zeros((2, n))])
+
+    for room in (_moments, _linear, _survey):
+        monkeypatch.setattr(room, "rows_of_pairs", by_sign)
+    like_all = lambda x, w: np.full((2, x.shape[1]), 400.0)  # noqa: E731
+    monkeypatch.setattr(_moments, "rows_of_sizes", like_all)
+    nothing = lambda rows, *_: np.zeros((2, rows.shape[1]))  # noqa: E731
+    monkeypatch.setattr(_description, "_weigh_squares", nothing)
+
+
+def mean_by_em(sites):
+    """Return the sum of costs of a network that is learnt from rows with gaps."""
+    network = FederatedBayesianNetwork(
+        states={"cost": "continuous"},
+        missing="em",
+        search_params={"forbidden_edges": [("ward", "cost")]},
+    ).fit(sites.rows(["ward", "cost"]))
+    return N_TOTAL * network.network_.intercepts["cost"].item()
+
+
+def test_attack_expected_sums_that_are_nearly_one_row(tmp_path, monkeypatch):
+    """Where small counts may be told, as sites must that have gaps filled in."""
+    rules, cost = "max_exact_numbers = 3\nmin_cell_count = 0", 10000.0
+    sites, _ = open_with(tmp_path, cost, rules=rules)
+    with pytest.raises(PartyError) as caught:
+        mean_by_em(sites)
+    assert caught.value.code == "too-few-rows"
+    # a row like the others
+    assert mean_by_em(open_with(make(tmp_path / "small"), rules=rules)[0]) < 100
+    # the twin
+    weigh = FamiliesEM.weigh
+    monkeypatch.setattr(
+        FamiliesEM, "weigh", lambda *a: weigh(*a)._replace(sides=np.zeros((2, 0)))
+    )
+    sides = OwnRows._count_values
+    monkeypatch.setattr(
+        OwnRows, "_count_values", lambda *a: (sides(*a)[0], np.zeros((2, 0)))
+    )
+    assert mean_by_em(sites) == pytest.approx(cost, rel=0.05)
+
+
 def rare_ward(folder, cost):
     """Return sites where 20 rows of each are of one ward, one of them like no other."""
     rng = np.random.default_rng(0)
@@ -237,7 +336,7 @@ def test_attack_a_configuration_that_is_nearly_one_row(tmp_path, monkeypatch):
     assert effect_of_ward(sites) == pytest.approx(cost, rel=0.05)
 
 
-@pytest.mark.parametrize("cost", [0.0, 60.0])
+@pytest.mark.parametrize("cost", [0.0, 30.0])
 def test_a_ward_with_such_a_row_joins_another(tmp_path, monkeypatch, cost):
     def wards():
         rows = rare_ward(tmp_path / f"{cost}", cost).rows(["age"])

@@ -8,7 +8,8 @@ from skprivbn.bayesian_network import ConditionalGaussianBayesianNetwork
 from skprivbn.bayesian_network._inference import Inference
 from skprivbn.bayesian_network._labels import count_rows, smoothed
 from skprivbn.bayesian_network._mixed_inference import MAX_CONFIGURATIONS
-from skprivbn.federation import ALL_ROWS, CountsAt
+from skprivbn.federation.gate import rows_beside, rows_of_sizes
+from skprivbn.federation.program import RowWeights
 from skprivbn.structure.rows._mixed import (
     configuration_moments,
     fill_empty,
@@ -62,19 +63,35 @@ class FamiliesEM:
                 f"{MAX_CONFIGURATIONS} will do, lower max_parents or use missing='skip'"
             )
 
-    @property
-    def row_counts(self):
-        """Places in the vector of numbers of rows: one beside each matrix of moments.
+    def weigh(self, vector, values):
+        """Return how many own rows count in a vector of sums.
 
-        Sums of one row are its values. Without moments, all rows count alike.
+        Beside each matrix of moments stands how many rows it is of. Whatever their
+        number, one may be nearly all of a sum, or of a sum of squares.
+
+        Parameters
+        ----------
+        vector : ndarray
+            Own sums.
+        values : ndarray of shape (n_rows, n_continuous)
+            Of which these are sums.
+
+        Returns
+        -------
+        weights : RowWeights
         """
         starts = np.cumsum([0, *(prod(shape) for shape in self.shapes)])
-        places = [
-            np.arange(start, end, self.shapes[i][-1] ** 2)
-            for i, (start, end) in enumerate(zip(starts, starts[1:-1]))
-            if i >= len(self.families)
+        ends = zip(starts[len(self.families) :], starts[len(self.families) + 1 : -1])
+        shapes = self.shapes[len(self.families) :]
+        counts = [
+            vector[start : end : shape[-1] ** 2]
+            for (start, end), shape in zip(ends, shapes)
         ]
-        return CountsAt(np.concatenate(places)) if places else ALL_ROWS
+        ones = np.ones(len(values))
+        sides = rows_beside(values, ones), rows_of_sizes(values**2, ones)
+        # all rows count alike in tables
+        counts = np.concatenate([[len(values)], *counts])
+        return RowWeights(counts, None, sides=np.hstack(sides))
 
     def complete_counts(self, codes, values):
         """Count for every family the rows that have all its entries."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -272,19 +273,15 @@ def expectation_maximisation(rows, terms, parents):
         em.check()
     except ValueError as error:
         return {"problem": str(error)}
-    total = yield Sum(
-        em.complete_counts(rows.codes, rows.values),
-        "sums over complete rows, family by family",
-        em.row_counts,
-    )
+    own = em.complete_counts(rows.codes, rows.values)
+    weights = partial(em.weigh, own, rows.values)
+    total = yield Sum(own, "sums over complete rows, family by family", weights)
     n_iter, before, converged = 0, -np.inf, False
     while n_iter < terms.max_iter and not converged:
         model = em.maximise(total, terms.alpha)
-        total = yield Sum(
-            em.expected(*model, rows.codes, rows.values),
-            "expected sums and log-likelihood, each iteration",
-            em.row_counts,
-        )
+        own = em.expected(*model, rows.codes, rows.values)
+        what = "expected sums and log-likelihood, each iteration"
+        total = yield Sum(own, what, partial(em.weigh, own, rows.values))
         now = total[-2] / rows.n_samples
         # pseudo-counts may let it fall, too
         converged = bool(abs(now - before) < terms.tol)
@@ -393,7 +390,10 @@ class OwnRows:
         )
         # which are about the means of all parties
         values = self.values[there]
-        sides = rows_by_group(np.hstack([values, -values]), cells, size)
+        # and the squares and products of these, of which a row may be nearly all
+        left, right = np.triu_indices(values.shape[1])
+        products = np.abs(values[:, left] * values[:, right])
+        sides = rows_by_group(np.hstack([values, -values, products]), cells, size)
         few = np.flatnonzero(count_values(values) <= FEW_VALUES)
         marks = np.zeros((len(values), 2 * N_PARTITIONS, values.shape[1]))
         marks[..., few] = marks_of_values(values[:, few])
