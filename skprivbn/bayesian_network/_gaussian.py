@@ -154,6 +154,20 @@ class GaussianBayesianNetwork(BaseNetwork):
             )
         return log_likelihood
 
+    def given_parents(self, X: np.ndarray) -> np.ndarray:
+        """Return the mean of every node given its parents.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_samples, n_nodes)
+            Complete rows.
+
+        Returns
+        -------
+        means : ndarray of shape (n_samples, n_nodes)
+        """
+        return X @ self.weights + self.intercepts
+
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Return X with every missing entry replaced by its conditional mean.
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skprivbn.bayesian_network._base import check_parents, per_node
 from skprivbn.bayesian_network._dag import check_dag, closure, is_acyclic
 from skprivbn.utils import column_names
 from skprivbn.utils._sklearn import fill_params
@@ -146,6 +147,15 @@ def edge_rules(names, required=None, forbidden=None, tiers=None):
     for i, j in _pairs(required, names, "required_edges"):
         must[i, j] = True
     return may, must
+
+
+def parents_in(structure, names):
+    """Return the positions of every column's parents, as ``structure=`` gives them."""
+    given = per_node(structure, names, "structure", default=())
+    return [
+        [names.index(u) for u in check_parents(node, given[node], names)]
+        for node in names
+    ]
 
 
 def _pairs(edges, names, what):

@@ -16,8 +16,8 @@ from skprivbn.structure._resampling import drawn_covariances, share_of_marks
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
+    learn_moments,
     network_moments,
-    searchable_moments,
 )
 from skprivbn.structure.gaussian._scores import effective_rows
 from skprivbn.structure.gaussian._search import fisher_z
@@ -224,8 +224,7 @@ class FederatedFCI(PrivateEstimator):
             terms = NetworkMomentsTerms(centre=centre)
         else:
             terms = NetworkMomentsTerms(**noise_terms(self, partition))
-        found = self._run_charged(partition, network_moments, terms, "moments")
-        moments = searchable_moments(self, found, terms, partition.n_parties)
+        moments, _ = learn_moments(self, partition, terms)
         n_rows, d = effective_rows(moments), len(moments.mean)
         rules = read_edge_rules(self)
 

@@ -288,7 +288,8 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
     def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
         """Predict every variable from its parents.
 
-        To fill in missing entries from all observed ones, use ``network_.predict``.
+        To fill in missing entries of linear models from all observed ones, use
+        ``network_.predict``.
 
         Parameters
         ----------
@@ -300,8 +301,7 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
         ndarray of shape (n_samples, n_features) or RemoteResults
             Mean of every variable given its parents; a root's is its overall mean.
         """
-        X = self._rows(X)
-        return X @ self.network_.weights + self.network_.intercepts
+        return self.network_.given_parents(self._rows(X))
 
     def score_samples(self, X: ArrayLike) -> np.ndarray:
         """Return the log-likelihood of each row.

@@ -92,51 +92,30 @@ def share_of_marks(graphs):
     return np.mean([graph[..., None] == np.arange(4) for graph in graphs], axis=0)
 
 
-class ResampledTables:
-    """Tables with as many rows as others, each drawn from its cells.
+class Resampled:
+    """Tables or moments of as many rows as others are about, drawn anew from each.
 
     Parameters
     ----------
-    tables : AskedTables
+    source : AskedTables or AskedMoments
     rng : numpy.random.Generator
     """
 
     consistent = False
 
-    def __init__(self, tables, rng):
-        self.tables, self.n_states, self._rng = tables, tables.n_states, rng
-        self.fits, self.variance = tables.fits, tables.variance
-        self.asking, self.hides, self._drawn = tables.asking, tables.hides, {}
+    def __init__(self, source, rng):
+        self._source, self._rng, self._drawn = source, rng, {}
+
+    def __getattr__(self, name):
+        # what is asked for, how large it is and what is hidden, is as in the source
+        return getattr(self._source, name)
 
     def __call__(self, variables):
-        """Return the table of some variables, its axes in ascending order of them."""
+        """Return what is drawn for some variables, one axis each, ascending."""
         key = tuple(sorted(variables))
         if key not in self._drawn:
-            self._drawn[key] = _draw_rows(self._rng, self.tables(key))
-        return self._drawn[key]
-
-
-class ResampledMoments:
-    """Moments of rows drawn from a normal distribution in every configuration.
-
-    It has the mean and covariance of the rows there.
-
-    Parameters
-    ----------
-    moments : AskedMoments
-    rng : numpy.random.Generator
-    """
-
-    def __init__(self, moments, rng):
-        self.moments, self.n_states, self._rng = moments, moments.n_states, rng
-        self.asking, self.n_numbers = moments.asking, moments.n_numbers
-        self._drawn = {}
-
-    def __call__(self, given):
-        """Return moments with one axis for each variable, in ascending order."""
-        key = tuple(sorted(given))
-        if key not in self._drawn:
-            self._drawn[key] = _draw_moments(self._rng, self.moments(key))
+            draw = _draw_rows if self.kind == "tables" else _draw_moments
+            self._drawn[key] = draw(self._rng, self._source(key))
         return self._drawn[key]
 
 

@@ -5,7 +5,7 @@ from abc import abstractmethod
 import numpy as np
 from scipy.stats import chi2
 
-from skprivbn.structure._resampling import ResampledTables
+from skprivbn.structure._resampling import Resampled
 from skprivbn.structure._search import LocalScores
 from skprivbn.structure._tables import wide
 from skprivbn.structure.k2._scores import CRITERIA, FRACTION_BITS, score_terms
@@ -45,7 +45,7 @@ class TableScores(LocalScores):
     def resampled(self, rng):
         """Return the scores of one bootstrap sample."""
         return TableScores(
-            ResampledTables(self.tables, rng),
+            Resampled(self.tables, rng),
             self.n_samples,
             self.criterion,
             self.sample_size,

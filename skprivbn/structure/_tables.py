@@ -346,16 +346,14 @@ class ReleasedTables(AskedTables):
         return self._estimate(tuple(variables))[1]
 
 
-def noisy_terms(estimator, partition, names, known, has_individuals):
+def noisy_terms(estimator, partition, search, has_individuals):
     """Return the terms of the one release.
 
     Parameters
     ----------
     estimator : FederatedBayesianNetwork
     partition : HorizontalPartition or RemoteRows
-    names : list of str
-    known : dict of int to list of int, or None
-        Parents that are given.
+    search : RowNetworkTerms
     has_individuals : bool
         Whether persons may have several rows.
 
@@ -363,15 +361,15 @@ def noisy_terms(estimator, partition, names, known, has_individuals):
     -------
     terms : TablesTerms
     """
-    states = public_states(estimator.states, names, partition, {})
+    states = public_states(estimator.states, search.names, partition, {})
     if states is None:
         raise ValueError(
             "epsilon needs states=, those of all columns: which values occur is not "
             "private"
         )
-    cliques = _cliques(len(names), estimator.max_parents, known)
+    cliques = _cliques(len(search.names), estimator.max_parents, search.known)
     return TablesTerms(
-        nodes=names,
+        nodes=search.names,
         states=[list(labels) for labels in states.values()],
         bins={},
         contribution=Contribution("normalize" if has_individuals else "record"),
@@ -387,7 +385,7 @@ def noisy_terms(estimator, partition, names, known, has_individuals):
 def _cliques(n_columns, max_parents, known):
     """Return the sets of columns that a search may ask for, or a known graph needs."""
     if known is not None:
-        families = {tuple(sorted((v, *parents))) for v, parents in known.items()}
+        families = {tuple(sorted((v, *parents))) for v, parents in enumerate(known)}
         return [
             list(family)
             for family in sorted(families)

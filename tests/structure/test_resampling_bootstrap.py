@@ -1,6 +1,7 @@
 """Edges' confidence: near that of resampled rows, from nothing but tables."""
 
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,16 +11,12 @@ from skprivbn.bayesian_network._labels import encode
 from skprivbn.datasets import load_asia
 from skprivbn.inspection import DAGDisplay
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure._resampling import (
-    ResampledMoments,
-    ResampledTables,
-    edge_confidence,
-)
+from skprivbn.structure._resampling import Resampled, edge_confidence
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import EdgeRules, complete
 from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
-from skprivbn.structure.rows._search import searching
+from skprivbn.structure.rows._search import SEARCHES
 from tests.bayesian_network.test_conditional_gaussian import NETWORK
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites
@@ -39,8 +36,8 @@ def resampled_rows(X, states, n_samples, method):
         scores = TableScores(tables, n_rows, "bic")
         rules = EdgeRules.free(len(n_states), 2)
         options = {"ordering": range(len(n_states)), "tabu_length": 0, "n_restarts": 0}
-        steps = searching(method, scores, rules, random_state=None, **options)
-        found.append(complete(steps))
+        terms = SimpleNamespace(**options, seed=0)
+        found.append(complete(SEARCHES[method](scores, rules, terms)))
     return edge_confidence(found, is_directed=method == "k2")
 
 
@@ -104,7 +101,7 @@ def test_gains_between_tables_drawn_apart_would_mean_nothing():
     exact = AskedTables.from_rows(codes, [4, 4])
     within, between = [], []
     for _ in range(200):
-        scores = TableScores(ResampledTables(exact, rng), 2000, "bic")
+        scores = TableScores(Resampled(exact, rng), 2000, "bic")
         now = scores.score(1, [])
         within.append(scores.added(1, [], [0])[0] > now)
         between.append(scores.score(1, [0]) > now)
@@ -115,7 +112,7 @@ def test_tables_vary_as_those_of_resampled_rows():
     rng = np.random.default_rng(0)
     codes = rng.choice(3, size=(400, 2), p=[0.6, 0.3, 0.1])
     exact = AskedTables.from_rows(codes, [3, 3])
-    drawn = np.array([ResampledTables(exact, rng)([0, 1]) for _ in range(4000)])
+    drawn = np.array([Resampled(exact, rng)([0, 1]) for _ in range(4000)])
     rows = [
         AskedTables.from_rows(codes[rng.integers(400, size=400)], [3, 3])([0, 1])
         for _ in range(4000)
@@ -124,7 +121,7 @@ def test_tables_vary_as_those_of_resampled_rows():
     drawn, rows = drawn.reshape(4000, 9), np.reshape(rows, (4000, 9))
     np.testing.assert_allclose(drawn.mean(axis=0), rows.mean(axis=0), atol=0.8)
     np.testing.assert_allclose(np.cov(drawn.T), np.cov(rows.T), atol=6)
-    again = ResampledTables(exact, rng)
+    again = Resampled(exact, rng)
     assert again([0, 1]) is again([1, 0])
 
 
@@ -136,7 +133,7 @@ def test_moments_vary_as_those_of_resampled_normal_rows():
     moments = AskedMoments(
         [2], 2, lambda _: configuration_moments(codes, values, [2], [0]).ravel()
     )
-    drawn = np.array([ResampledMoments(moments, rng)([0]) for _ in range(4000)])
+    drawn = np.array([Resampled(moments, rng)([0]) for _ in range(4000)])
     rows = []
     for _ in range(4000):
         chosen = rng.integers(300, size=300)
@@ -247,7 +244,7 @@ def test_attack_records_of_who_is_alone_in_a_cell():
     n_columns, n_labels, n_samples = 6, 4, 400
     X = rng.choice(n_labels, size=(1350, n_columns), p=[0.6, 0.3, 0.085, 0.015])
     exact = AskedTables.from_rows(X, [n_labels] * n_columns)
-    samples = [exact, *(ResampledTables(exact, rng) for _ in range(n_samples))]
+    samples = [exact, *(Resampled(exact, rng) for _ in range(n_samples))]
     asked = list(combinations(range(n_columns), 2))
     pairs = {pair: np.array([tables(pair) for tables in samples]) for pair in asked}
     # four labels that are guessed are right for one in eight
@@ -268,9 +265,9 @@ def test_parties_hear_of_no_samples(monkeypatch):
 
     def listen(tables, rng):
         told.append(tables)
-        return ResampledTables(tables, rng)
+        return Resampled(tables, rng)
 
-    monkeypatch.setattr("skprivbn.structure._scores.ResampledTables", listen)
+    monkeypatch.setattr("skprivbn.structure._scores.Resampled", listen)
     model = FederatedBayesianNetwork(search_params={"n_bootstrap": 10}, random_state=0)
     model.fit(X, party=X.index % 3)
     assert len(told) == 10 and all(isinstance(tables, AskedTables) for tables in told)

@@ -110,15 +110,18 @@ class MLPNetwork:
         if np.any(self.variances <= 0):
             raise ValueError("variances must be above zero")
 
-    def predict(self, X):
+    def given_parents(self, X):
         """Return the mean of every variable given its parents, shape (n, d)."""
         centred = np.asarray(X, dtype=float) - self.mean
         forward = mlp_forward(centred, self.parameters, self.n_hidden)
         return forward + self.mean + self.intercepts
 
+    #: rows are complete: nothing else is left to predict
+    predict = given_parents
+
     def log_likelihood(self, X):
         """Return the Gaussian log-density of every row."""
-        noise = np.asarray(X, dtype=float) - self.predict(X)
+        noise = np.asarray(X, dtype=float) - self.given_parents(X)
         return normal_log_density(noise, self.variances).sum(axis=1)
 
     def sample(self, n_samples=1, random_state=None):
@@ -128,7 +131,7 @@ class MLPNetwork:
         noise *= np.sqrt(self.variances)
         X = np.tile(self.mean, (n_samples, 1))
         for j in topological_order(self.adjacency_matrix):
-            X[:, j] = self.predict(X)[:, j] + noise[:, j]
+            X[:, j] = self.given_parents(X)[:, j] + noise[:, j]
         return X
 
     def to_networkx(self):

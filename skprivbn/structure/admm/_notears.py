@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator, RowsMixin
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend, resolve_backend
-from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
@@ -36,8 +35,8 @@ from skprivbn.structure.admm._steps import ConsensusProblem
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     drop_drowned_edges,
+    learn_moments,
     network_moments,
-    searchable_moments,
     weakest_edge,
 )
 from skprivbn.utils import column_names, warn_leak, warn_user
@@ -48,7 +47,7 @@ from skprivbn.utils._sklearn import (
     fill_params,
     moved_into,
 )
-from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._typing import RandomStateLike
 
 #: settings of `admm_params`
 ADMM_PARAMS = {
@@ -407,8 +406,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
     def _fit_private(self, partition, terms):
         """Noisy moments once; everything after them costs no privacy."""
         release = NetworkMomentsTerms(**noise_terms(self, partition))
-        found = self._run_charged(partition, network_moments, release, "moments")
-        moments = searchable_moments(self, found, release, partition.n_parties)
+        moments, _ = learn_moments(self, partition, release)
         terms = replace(terms, rho2=terms.rho2 * partition.n_parties)
         found = run_locally(moments, terms)
         self._keep_rounds(found, terms)
@@ -437,24 +435,3 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             warn_user(words)
             report = self.noise_report_
             self.noise_report_ = replace(report, warnings=(*report.warnings, words))
-
-    def predict(self, X: TableLike) -> np.ndarray | RemoteResults:
-        """Predict every variable from its parents.
-
-        To fill in missing entries of linear models from all observed ones, use
-        ``network_.predict``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or RemoteRows
-            Complete rows. Sites keep the predictions for remote ones.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features) or RemoteResults
-            Mean of every variable given its parents; a root's is its overall mean.
-        """
-        network = getattr(self, "network_", None)
-        if isinstance(network, MLPNetwork) and not is_partition(X):
-            return network.predict(self._rows(X))
-        return super().predict(X)

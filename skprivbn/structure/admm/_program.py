@@ -157,23 +157,25 @@ def algorithm_1(
     agreed : dict
     """
     W = terms.start()
-    h, beta, far = terms.problem.cycles(W), np.zeros_like(W), 0.0
+    h, beta, gap = terms.problem.cycles(W), np.zeros_like(W), np.zeros_like(W)
     alpha, rho1, rho2 = 0.0, terms.rho1, terms.rho2
     for t in range(terms.max_iter + 1):  # line 1
         B = own.solve(W, beta, rho2)  # line 2: problem (2)
+        # beside what the box has: how far this party was from W, and the cycles of W
+        far = (gap @ gap) / max(1.0, W @ W)
         message = np.concatenate([B + beta / rho2, [far, h]])
         total = yield Sum(message, ROUND, weights)  # line 3
-        V, (far, cycles) = np.split(total / K, [-2])
-        distance = float(np.sqrt(max(far, 0.0))) if t else np.inf
-        converged = bool(distance <= terms.tol and cycles <= terms.h_tol)
+        V, (mean_far, mean_h) = np.split(total / K, [-2])
+        # in the first round nobody has been compared with a consensus yet
+        distance = float(np.sqrt(max(mean_far, 0.0))) if t else np.inf
+        converged = bool(distance <= terms.tol and mean_h <= terms.h_tol)
         if converged or t == terms.max_iter:
             break
         W, h = terms.problem.step(  # lines 4 and 5: problem (3), at every party
             V, W, weight=K * rho2, alpha=alpha, rho1=rho1
         )
-        gap = B - W
-        far = (gap @ gap) / max(1.0, W @ W)
-        beta = beta + rho2 * gap  # lines 6 and 7: (4)
+        gap = B - W  # lines 6 and 7:
+        beta = beta + rho2 * gap  # (4)
         alpha += rho1 * h  # (5)
         rho1 = min(terms.gamma1 * rho1, terms.rho_max)  # (6)
         rho2 = min(terms.gamma2 * rho2, terms.rho_max)  # (7)

@@ -14,11 +14,7 @@ from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._base import (
-    check_parents,
-    known_states,
-    per_node,
-)
+from skprivbn.bayesian_network._base import known_states
 from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._registry import named_parameters
@@ -39,9 +35,11 @@ from skprivbn.structure._discrete_columns import (
     check_columns_at_hand,
     score_columns,
 )
+from skprivbn.structure._edge_rules import parents_in
 from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
+    warn_of_one_holder,
 )
 from skprivbn.structure.collective._program import (
     CollectiveTerms,
@@ -465,7 +463,8 @@ class CollectiveBayesianNetwork(
             # what is declared, nobody has to read off the data
             states = known_states(self.states, names, partition.categories)
             if self.structure is not None:
-                parents = _check_structure(self.structure, names)
+                parents = [sorted(u) for u in parents_in(self.structure, names)]
+                check_dag(graph_of(parents), names)
                 if ordering is not None:
                     raise ValueError(
                         "structure= says the directions: leave out ordering="
@@ -511,23 +510,9 @@ class CollectiveBayesianNetwork(
 
     def _warn(self, partition):
         if partition.n_parties == 1:
-            warn_leak(
-                "all columns are taken to be one site's: there is nobody to hide "
-                "anything from; pass parties= to say who holds what"
-            )
+            warn_of_one_holder(partition)
         elif self.disclosure == "rows":
             warn_leak(
                 'disclosure="rows" sends rows of all sites to the first of them, the '
                 'centre, which joins them; disclosure="private_counts" sends none'
             )
-
-
-def _check_structure(structure, names):
-    """Return the numbers of every column's parents, ascending."""
-    given = per_node(structure, names, "structure", default=())
-    parents = [
-        sorted(names.index(u) for u in check_parents(node, given[node], names))
-        for node in names
-    ]
-    check_dag(graph_of(parents), names)
-    return parents

@@ -45,8 +45,8 @@ from skprivbn.structure.gaussian._columns import (
 )
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
+    learn_moments,
     network_moments,
-    searchable_moments,
 )
 from skprivbn.structure.gaussian._scores import (
     BASES,
@@ -306,14 +306,14 @@ class FederatedGaussianBayesianNetwork(
         elif self.epsilon is None:
             moments, options = self._exact_moments(partition)
         else:
-            moments = self._noisy_moments(partition)
+            terms = NetworkMomentsTerms(**noise_terms(self, partition))
+            (moments, _), self.n_iter_ = learn_moments(self, partition, terms), 1
         self._keep(moments, options)
 
     def _learn_mechanisms(self, partition):
         """Let parties search among networks whose mechanisms may differ."""
         terms = NetworkMomentsTerms(max_parents=MAX_PARENTS, **self._search_terms)
-        found = self._run_charged(partition, network_moments, terms, "moments")
-        moments = searchable_moments(self, found, terms, partition.n_parties)
+        moments, found = learn_moments(self, partition, terms)
         self.n_iter_ = 3
         self.method_, graph = "mechanisms", found["graph"]
         self._keep_graph(moments, FoundGraph.directed(graph))
@@ -373,8 +373,7 @@ class FederatedGaussianBayesianNetwork(
         terms = NetworkMomentsTerms(
             centre=centre, basis=self.basis, order=order, **options
         )
-        found = self._run_charged(partition, network_moments, terms, "moments")
-        moments = searchable_moments(self, found, terms, partition.n_parties)
+        moments, found = learn_moments(self, partition, terms)
         self.n_iter_, options = 2, {}
         if self.basis is not None:
             covariance = symmetric(found["functions"])
@@ -388,12 +387,6 @@ class FederatedGaussianBayesianNetwork(
             options["order"] = found["order"]
             self.n_iter_ += len(found["order"]) - 1
         return moments, options
-
-    def _noisy_moments(self, partition):
-        terms = NetworkMomentsTerms(**noise_terms(self, partition))
-        found = self._run_charged(partition, network_moments, terms, "moments")
-        self.n_iter_ = 1
-        return searchable_moments(self, found, terms, partition.n_parties)
 
     def _column_moments(self, partition):
         """Moments from columns that different parties hold."""

@@ -160,32 +160,33 @@ def _sums_of_functions(rows, mean, scale, terms):
     return np.append(sums, add(lambda Z: upper((Z - about).T @ (Z - about))))
 
 
-def searchable_moments(estimator, found, terms, n_parties) -> Moments:
-    """Return moments that searches can take: with a spread, whatever the noise.
+def learn_moments(estimator, partition, terms) -> tuple[Moments, dict]:
+    """Add moments, and make them such that searches can take them, whatever the noise.
 
     Parameters
     ----------
-    estimator : object
+    estimator : PrivateEstimator
         Being fitted; a noisy release is reported in it.
-    found : dict
-        What the program returned.
+    partition : HorizontalPartition or RemoteRows
     terms : NetworkMomentsTerms
-    n_parties : int
 
     Returns
     -------
     moments : Moments
         With noise, of at least two rows with a positive definite covariance.
+    found : dict
+        What the program returned.
     """
+    found = estimator._run_charged(partition, network_moments, terms, "moments")
     if terms.epsilon is None:
-        known = read_moments(found, terms, n_parties)
+        known = read_moments(found, terms, partition.n_parties)
         variances, where = np.diag(known.covariance), "over all parties' rows"
         refuse_constant(column_names(estimator), known.mean, variances, where)
         warn_if_few_rows(known.n_rows, len(known.mean))
-        return known
-    known = read_noisy(found, terms, n_parties)
-    report_moments(estimator, known, terms, n_parties)
-    return known
+    else:
+        known = read_noisy(found, terms, partition.n_parties)
+        report_moments(estimator, known, terms, partition.n_parties)
+    return known, found
 
 
 def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Moments:
@@ -194,7 +195,7 @@ def read_noisy(found: dict, terms: NetworkMomentsTerms, n_parties: int) -> Momen
     Parameters
     ----------
     found, terms, n_parties :
-        As of :func:`searchable_moments`.
+        As of :func:`~skprivbn.programs._moments.read_moments`.
 
     Returns
     -------

@@ -6,16 +6,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from skprivbn.bayesian_network._base import (
-    check_found,
-    check_parents,
-    known_states,
-    per_node,
-)
+from skprivbn.bayesian_network._base import check_found, known_states
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition, VerticalPartition
-from skprivbn.structure._edge_rules import EDGE_PARAMS, position, settings_in
+from skprivbn.structure._edge_rules import (
+    EDGE_PARAMS,
+    parents_in,
+    position,
+    settings_in,
+)
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
 from skprivbn.utils._validation import MANY_NUMBERS, to_numbers
@@ -123,12 +123,7 @@ def known_parents(structure, settings, names):
     for option in ("required_edges", "forbidden_edges", "tiers", "ordering"):
         if getattr(settings, option) is not None:
             raise ValueError(f"structure= has all edges: leave out {option}=")
-    given = per_node(structure, names, "structure", default=())
-    place = {name: v for v, name in enumerate(names)}
-    return {
-        place[node]: [place[u] for u in check_parents(node, parents, names)]
-        for node, parents in given.items()
-    }
+    return parents_in(structure, names)
 
 
 def check_values(partition, names, declared, continuous):

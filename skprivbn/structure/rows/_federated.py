@@ -383,7 +383,7 @@ class FederatedBayesianNetwork(
             learn = self._learn_columns if by_columns else self._learn_exactly
             found = learn(partition, terms, progress)
         else:
-            found = self._learn_privately(partition, terms, known)
+            found = self._learn_privately(partition, terms)
         if "problem" in found:
             raise ValueError(found["problem"])
         self.n_samples_, self.log_score_ = found["n_samples"], found["log_score"]
@@ -455,10 +455,10 @@ class FederatedBayesianNetwork(
             note_columns(self.ledger_, terms, found)
         return found
 
-    def _learn_privately(self, partition, terms, known):
+    def _learn_privately(self, partition, terms):
         """Search on tables that are released once with noise."""
         has_individuals = "individual" in partition.aligned
-        release = noisy_terms(self, partition, terms.names, known, has_individuals)
+        release = noisy_terms(self, partition, terms, has_individuals)
         noise = release.noise(len(terms.names), partition.n_parties)
         self._check_noise_fits(noise)
         what = "contingency tables of all rows"
@@ -508,10 +508,10 @@ class FederatedBayesianNetwork(
             names=names,
             states=[[0] if v in continuous else None for v in range(len(names))],
             continuous=continuous,
-            max_parents=max(map(len, known.values())) if known else self.max_parents,
+            max_parents=max(map(len, known)) if known else self.max_parents,
             min_cell_count=settings.min_cell_count,
             missing=gap_rule(self),
-            known=None if known is None else [known[v] for v in range(len(names))],
+            known=known,
             allowed=allowed,
             required=required,
             ordering=check_ordering(settings.ordering, names),

@@ -18,11 +18,7 @@ from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._fci import IndependenceTests, finding_pag
-from skprivbn.structure._resampling import (
-    ResampledMoments,
-    ResampledTables,
-    share_of_marks,
-)
+from skprivbn.structure._resampling import Resampled, share_of_marks
 from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.rows._mixed import AskedMoments
 from skprivbn.structure.rows._program import (
@@ -144,8 +140,7 @@ class LikelihoodRatioTests(IndependenceTests):
 
     def resampled(self, rng):
         """Return the tests of one bootstrap sample."""
-        tables = ResampledTables(self.tables, rng)
-        moments = ResampledMoments(self.moments, rng)
+        tables, moments = (Resampled(s, rng) for s in (self.tables, self.moments))
         options = list(self.place), self.significance, self.held
         return LikelihoodRatioTests(tables, moments, *options)
 
@@ -159,8 +154,7 @@ class LikelihoodRatioTests(IndependenceTests):
         """
         discrete = self._discrete(*columns)
         needed = {*columns, *(self.place if len(discrete) < len(columns) else ())}
-        source = getattr(self.tables, "tables", self.tables)
-        fits = source.n_numbers(discrete) <= source.max_cells
+        fits = self.tables.n_numbers(discrete) <= self.tables.max_cells
         return fits and any(needed <= group for group in self.held)
 
     def asking(self, tests):
@@ -213,7 +207,6 @@ def _log_likelihood(sums, numbers):
     if not numbers:
         return total
     chosen = [1 + j for j in numbers]
-
     n = np.maximum(counts, 1.0)[..., None, None]
     mean = sums[..., 0, chosen][..., None, :] / n
     within = sums[..., chosen, :][..., chosen] - n * mean.swapaxes(-1, -2) * mean

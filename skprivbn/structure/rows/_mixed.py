@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from skprivbn.structure._resampling import ResampledMoments
+from skprivbn.structure._resampling import Resampled
 from skprivbn.structure._search import PairedScores
 from skprivbn.structure._tables import Asked, joint_codes
 from skprivbn.structure.k2._scores import FRACTION_BITS
@@ -217,7 +217,7 @@ class MixedScores(PairedScores):
         """Return the scores of one bootstrap sample."""
         return MixedScores(
             self.tables.resampled(rng),
-            ResampledMoments(self.moments, rng),
+            Resampled(self.moments, rng),
             list(self.place),
             self.scale,
             self.alpha,

@@ -32,26 +32,22 @@ from skprivbn.structure.rows._site_effects import TableMechanisms
 from skprivbn.utils._memoise import memoise_steps
 
 
-def _k2(scores, rules, options):
-    parents, _ = yield from searching_greedily(scores, options["ordering"], rules)
+def _k2(scores, rules, terms):
+    parents, _ = yield from searching_greedily(scores, terms.ordering, rules)
     return parents
 
 
-def _hill_climbing(scores, rules, options, start=None):
-    tabu_length = options["tabu_length"]
-    found = yield from climbing(scores, start, rules=rules, tabu_length=tabu_length)
+def _hill_climbing(scores, rules, terms, start=None):
+    options = {"rules": rules, "tabu_length": terms.tabu_length}
+    found = yield from climbing(scores, start, **options)
+    rng = np.random.RandomState(terms.seed)
     graph, _ = yield from climbing_from_random_changes(
-        scores,
-        *found,
-        options["n_restarts"],
-        options["random_state"],
-        rules=rules,
-        tabu_length=tabu_length,
+        scores, *found, terms.n_restarts, rng, **options
     )
     return dict(enumerate(parents_of(graph)))
 
 
-def _ges(scores, rules, options):
+def _ges(scores, rules, terms):
     joined = rules.allowed | rules.allowed.T
     cpdag = yield from searching_equivalence(
         scores, allowed=joined, max_parents=rules.max_parents
@@ -59,35 +55,11 @@ def _ges(scores, rules, options):
     # The search can end short of a maximum, and knows no directions that are given.
     # Going on from a member of the class never lowers the score.
     start = yield from keeping_rules(extend_to_dag(cpdag), rules, scores)
-    return (yield from _hill_climbing(scores, rules, options, start))
+    return (yield from _hill_climbing(scores, rules, terms, start))
 
 
+#: from scores, rules about edges and terms to the parents of every variable
 SEARCHES = {"hill_climbing": _hill_climbing, "ges": _ges, "k2": _k2}
-
-
-def searching(method, scores, rules, **options):
-    """Find a directed acyclic graph.
-
-    Parameters
-    ----------
-    method : str
-        One of :data:`SEARCHES`.
-    scores : LocalScores
-    rules : EdgeRules
-    **options
-        ``ordering`` of "k2", ``tabu_length``, ``n_restarts`` and ``random_state`` of
-        the others.
-
-    Yields
-    ------
-    question : object
-        Of ``scores.asking``.
-
-    Returns
-    -------
-    parents : dict of int to list of int
-    """
-    return (yield from SEARCHES[method](scores, rules, options))
 
 
 @memoise_steps
@@ -214,17 +186,8 @@ def _find_parents(terms, scores):
     """Return the parents of every column that are known, or found."""
     if terms.known is not None:
         return dict(enumerate(terms.known))
-    return (
-        yield from searching(
-            terms.method,
-            scores,
-            EdgeRules(terms.allowed, terms.required, terms.max_parents),
-            ordering=terms.ordering,
-            tabu_length=terms.tabu_length,
-            n_restarts=terms.n_restarts,
-            random_state=np.random.RandomState(terms.seed),
-        )
-    )
+    rules = EdgeRules(terms.allowed, terms.required, terms.max_parents)
+    return (yield from SEARCHES[terms.method](scores, rules, terms))
 
 
 def _resample(terms, scores):

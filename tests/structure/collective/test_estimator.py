@@ -356,7 +356,7 @@ def test_wrong_values_are_explained():
 def test_one_site_is_a_plain_fit_and_warns():
     X = sample(ASIA, 1000, 0)
     estimator = CollectiveBayesianNetwork(structure=ASIA.parents, states=ASIA.states)
-    with pytest.warns(PrivacyLeakWarning, match="one site's"):
+    with pytest.warns(PrivacyLeakWarning, match="one party's"):
         estimator.fit(X)
     assert estimator.cross_edges_ == []
     assert kl_divergence(pooled(X, ASIA.parents), estimator.network_) < 1e-12

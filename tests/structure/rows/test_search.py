@@ -1,6 +1,7 @@
 """Searches against all graphs of four nodes, and what they keep to."""
 
 from itertools import permutations, product
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from skprivbn.structure._edge_rules import edge_rules
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import EdgeRules, LocalScores, climbing, complete
 from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.rows._search import SEARCHES, searching
+from skprivbn.structure.rows._search import SEARCHES
 
 NAMES = ["a", "b", "c", "d"]
 
@@ -49,8 +50,9 @@ def total(scores, graph):
 
 def run(scores, method, rules, **options):
     defaults = {"ordering": range(scores.n_variables), "tabu_length": 0}
-    defaults |= {"n_restarts": 0, "random_state": np.random.RandomState(0)}
-    parents = complete(searching(method, scores, rules, **defaults | options))
+    defaults |= {"n_restarts": 0, "seed": 0}
+    terms = SimpleNamespace(**defaults | options)
+    parents = complete(SEARCHES[method](scores, rules, terms))
     graph = np.zeros((scores.n_variables,) * 2, dtype=bool)
     for v, found in parents.items():
         graph[found, v] = True
