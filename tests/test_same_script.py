@@ -18,7 +18,7 @@ from skprivbn.preprocessing import (
     FederatedSimpleImputer,
     FederatedStandardScaler,
 )
-from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.structure import FederatedBayesianNetwork, PrivateK2StructureLearner
 from tests.federation.site.loopback import connect, make_sites
 
 NAMES = ("north", "south", "west")
@@ -27,12 +27,14 @@ KINDS = {"age": '"float"', "bmi": '"float"', "sex": json.dumps(SEXES)}
 KINDS |= {"ward": json.dumps(WARDS), "died": '["0", "1"]'}
 OWN = {"bank": ("default", "card"), "insurer": ("claim", "smoker")}
 ESTIMATORS = [
+    "FederatedBayesianNetwork",
     "FederatedOneHotEncoder",
     "FederatedSimpleImputer",
     "FederatedStandardScaler",
     "PPEMGaussianMixture",
     "PrivateGLMMClassifier",
     "PrivateK2StructureLearner",
+    "describe",
 ]
 FILE = """
 min_parties = 2
@@ -194,6 +196,43 @@ def test_columns(tmp_path, companies):
     }
     sites = open_sites(tmp_path, "customers", companies, kinds)
     assert_same(columns_script(sites.columns(key="customer_id", **open_)), here)
+
+
+def labels_script(rows):
+    """Labels are given as people write them, where sites show positions of labels."""
+    sexes = {"sex": SEXES}
+    summary = rows.describe(states={"sex": SEXES, "ward": WARDS, "died": ["0", "1"]})
+    filler = FederatedSimpleImputer(strategy="most_frequent", categories={"sex": SEXES})
+    filler.set_params(columns=["sex"])
+    encoder = FederatedOneHotEncoder(columns=["sex"], categories=sexes, drop="first")
+    rows = filler.fit(rows).transform(rows)
+    rows = encoder.fit(rows).transform(rows)
+    means = rows.describe(states={"ward": WARDS, "died": ["0", "1"]}).to_frame()
+    return means.loc[["count", "mean"], ["sex_male"]], summary["sex"].counts[0]
+
+
+def network_script(rows):
+    """States are declared by their labels, all of them or some."""
+    states = {"sex": SEXES, "died": ["0", "1"]}
+    states |= {"age": "continuous", "bmi": "continuous"}
+    learner = FederatedBayesianNetwork(states=states, missing="skip", max_parents=1)
+    learner.fit(rows)
+    names = learner.feature_names_in_
+    table = pd.DataFrame(learner.adjacency_matrix_.astype(float), columns=names)
+    return table, learner.n_samples_
+
+
+@quiet
+@pytest.mark.parametrize("script", [labels_script, network_script])
+def test_labels_are_given_alike(script, hospitals, sites):
+    assert_same(script(sites.rows()), script(HorizontalPartition(hospitals)))
+
+
+@quiet
+def test_labels_that_sites_do_not_declare_are_named(sites):
+    encoder = FederatedOneHotEncoder(columns=["sex"], categories={"sex": ["f", "m"]})
+    with pytest.raises(ValueError, match="no categories .'f', 'm'. at the sites"):
+        encoder.fit(sites.rows())
 
 
 @quiet

@@ -19,7 +19,7 @@ from skprivbn.privacy._options import (
     words_of_noise,
 )
 from skprivbn.utils import import_optional, warn_leak, warn_user
-from skprivbn.utils._validation import is_missing
+from skprivbn.utils._validation import as_seen, is_missing
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NOT_TOLD = "not told"
@@ -341,7 +341,7 @@ class DescribeMixin:
         (600, np.float64(69.8), 600)
         """
         names = self._column_names
-        known = self.categories | (states or {})
+        known = self.categories | as_seen(states or {}, names, self)
         pairs = [tuple(pair) for pair in tables]
         lacking = {name for pair in pairs for name in pair} - set(known)
         if lacking or set(known) - set(names):

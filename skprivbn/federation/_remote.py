@@ -72,6 +72,11 @@ class RemoteData(ABC):
             if isinstance(kind, list)
         }
 
+    @property
+    def texts(self) -> dict[str, list]:
+        """Declared labels of columns, as people know them."""
+        return {name: list(self.schema[name]) for name in self.categories}
+
     @abstractmethod
     def _read_by(self):
         """Return columns of each site, names of those beside X, and models applied."""
@@ -221,7 +226,10 @@ class RemoteRows(DescribeMixin, RemoteData):
         What a transformation makes of them is not declared, unless it fills gaps with
         some of them.
         """
-        labels = super().categories
+        return self._kept(super().categories)
+
+    def _kept(self, labels):
+        """Return the labels that the steps leave of columns."""
         for model, names in self.steps:
             labels = kept_labels(model, names, labels)
         return labels
@@ -230,8 +238,7 @@ class RemoteRows(DescribeMixin, RemoteData):
         return self._copy(finite=False)
 
     def _shown_labels(self, name, states):
-        declared = self.schema.get(name)
-        return declared if isinstance(declared, list) and not self.steps else states
+        return self.texts.get(name, states)
 
     def checked(self, aligned: dict, *, as_float: bool, finite: bool) -> Self:
         """Return the same rows as an estimator wants to see them.
@@ -284,9 +291,14 @@ class RemoteRows(DescribeMixin, RemoteData):
     @property
     def texts(self) -> dict[str, list]:
         """Declared labels of columns, as people know them."""
-        changed = self._transformed()
-        known = [name for name in self.categories if name not in changed]
-        return {name: list(self.schema[name]) for name in known}
+        declared = super().categories
+        # a step that recodes a column, such as an ordinal encoder, makes a new list
+        kept = self._kept(declared).items()
+        return {
+            name: list(self.schema[name])
+            for name, labels in kept
+            if labels is declared.get(name)
+        }
 
     def reorder(self, feature_names: Sequence[str]) -> Self:
         """Return the same rows with their features in another order.

@@ -10,7 +10,7 @@ from skprivbn.bayesian_network._labels import sorted_states
 from skprivbn.exceptions import PartitionError
 from skprivbn.partition import RemoteColumns, RemoteRows
 from skprivbn.utils import warn_leak
-from skprivbn.utils._validation import is_missing, read_numbers
+from skprivbn.utils._validation import as_seen, is_missing, read_numbers
 
 
 def check_bins(bins, nodes):
@@ -190,6 +190,7 @@ def public_states(states, nodes, partition, bins):
     -------
     states : dict of str to tuple, or None
     """
+    states = as_seen(states, nodes, partition)
     if states is not None and not isinstance(states, Mapping):
         return check_domain(states, bins, nodes)
     given = dict(states or {})

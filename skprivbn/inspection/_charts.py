@@ -7,7 +7,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.inspection._style import (
@@ -15,6 +14,7 @@ from skprivbn.inspection._style import (
     LINE_PALETTE,
     MARKERS,
     PALETTE,
+    check_fitted,
     colours_of,
     get_axes,
     ledger_of,
@@ -192,7 +192,7 @@ class ExpectedErrorDisplay:
         -------
         display : ExpectedErrorDisplay
         """
-        check_is_fitted(estimator, "expected_error_")
+        estimator = check_fitted(estimator, "expected_error_")
         display = cls(estimator.expected_error_)
         return display.plot(n_columns=n_columns, n_most=n_most, ax=ax)
 
@@ -328,7 +328,7 @@ class PrivacyUtilityDisplay:
             baselines = {"not private": float(baseline)}
         curves = {}
         for name, fitted in searches.items():
-            check_is_fitted(fitted, "cv_results_")
+            fitted = check_fitted(fitted, "cv_results_")
             for others, points in _curves_of(fitted.cv_results_, param, metric).items():
                 label = ", ".join(part for part in (name, others) if part)
                 private = np.isfinite(points[0])

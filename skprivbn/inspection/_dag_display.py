@@ -8,12 +8,11 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.bayesian_network._base import BaseNetwork, check_names
 from skprivbn.bayesian_network._dag import check_dag, topological_order
 from skprivbn.inspection._layout import layered_layout
-from skprivbn.inspection._style import colours_of, get_axes
+from skprivbn.inspection._style import check_fitted, colours_of, get_axes
 from skprivbn.utils import import_optional
 
 # Sizes in inches at full scale.
@@ -165,7 +164,7 @@ class DAGDisplay:
         -------
         display : DAGDisplay
         """
-        check_is_fitted(estimator, "network_")
+        estimator = check_fitted(estimator, "network_")
         if owners is None:
             owners = _owners_of(estimator)
         network = estimator.network_

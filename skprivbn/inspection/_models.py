@@ -8,9 +8,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.inspection._style import LINE_PALETTE, MARKERS, PALETTE, get_axes
+from skprivbn.inspection._style import (
+    LINE_PALETTE,
+    MARKERS,
+    PALETTE,
+    check_fitted,
+    get_axes,
+)
 from skprivbn.utils import import_optional
 
 
@@ -115,7 +120,7 @@ class MixtureDisplay:
         -------
         display : MixtureDisplay
         """
-        check_is_fitted(estimator, ["weights_", "means_", "covariances_"])
+        estimator = check_fitted(estimator, ["weights_", "means_", "covariances_"])
         names = getattr(estimator, "feature_names_in_", None)
         if names is None and hasattr(X, "columns"):
             names = X.columns
@@ -319,7 +324,7 @@ class RandomEffectsDisplay:
         -------
         display : RandomEffectsDisplay
         """
-        check_is_fitted(estimator, "random_effects_")
+        estimator = check_fitted(estimator, "random_effects_")
         if not estimator.factors_:
             raise ValueError("the model has no random effects: fit it with cluster=")
         factor = estimator.factors_[0] if factor is None else factor

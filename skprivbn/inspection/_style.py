@@ -1,5 +1,6 @@
 """What the displays share: matplotlib only when needed, colours anybody can tell."""
 
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.utils import import_optional
@@ -57,12 +58,19 @@ def legend_beside(ax, *entries):
     ax.legend(*entries, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
+def check_fitted(estimator, attributes):
+    """Return a fitted estimator; of a pipeline, its last step."""
+    if isinstance(estimator, Pipeline):
+        estimator = estimator[-1]
+    check_is_fitted(estimator, attributes)
+    return estimator
+
+
 def ledger_of(estimator):
     """Return the ledger of a fitted estimator, or a ledger itself, with messages."""
     ledger = estimator
     if not hasattr(ledger, "entries"):
-        check_is_fitted(estimator, "ledger_")
-        ledger = estimator.ledger_
+        ledger = check_fitted(estimator, "ledger_").ledger_
     if not ledger.entries:
         raise ValueError("the ledger holds no messages")
     return ledger

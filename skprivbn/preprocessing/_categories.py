@@ -29,7 +29,7 @@ from skprivbn.partition import RemoteRows
 from skprivbn.privacy._persons import shares_of_rows
 from skprivbn.programs._columns import tell_all
 from skprivbn.utils import by_column
-from skprivbn.utils._validation import read_labels
+from skprivbn.utils._validation import as_seen, read_labels
 
 #: labels that a party tells of one column; more would be its values
 MAX_LABELS = 256
@@ -63,6 +63,7 @@ def known_categories(categories, names, partition):
             f"categories has {len(categories)} entries for {len(names)} columns: give "
             "a list of labels for each, or a dict of names to labels"
         )
+    categories = as_seen(categories, names, partition)
     given = [
         None if labels is None else list(check_states(name, labels))
         for name, labels in zip(names, categories)

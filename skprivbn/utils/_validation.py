@@ -9,8 +9,9 @@ depends on that row alone.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -415,6 +416,44 @@ def declared_categories(X: Any) -> list[list | None]:
         Empty for arrays; None for columns that declare nothing.
     """
     return [declared_labels(dtype) for dtype in dtypes_of(X)]
+
+
+def as_seen(states: Any, names: Sequence[str], partition: Any) -> Any:
+    """Return labels that a user gives as the rows show them.
+
+    Rows at sites show the position of a label in the list that the sites declare.
+
+    Parameters
+    ----------
+    states : mapping, sequence or None
+        Labels of columns, by name or one list for each of `names`.
+    names : sequence of str
+    partition : HorizontalPartition, VerticalPartition, RemoteRows or RemoteColumns
+
+    Returns
+    -------
+    states : mapping, sequence or None
+    """
+    texts = getattr(partition, "texts", {})
+    if isinstance(states, Mapping):
+        return {
+            name: _positions(name, s, texts.get(name)) for name, s in states.items()
+        }
+    if states is None or len(states) != len(names):
+        return states
+    return [_positions(name, s, texts.get(name)) for name, s in zip(names, states)]
+
+
+def _positions(name, labels, declared):
+    if declared is None or labels is None or isinstance(labels, str | Integral):
+        return labels
+    unknown = [v for v in labels if isinstance(v, str) and v not in declared]
+    if unknown:
+        raise ValueError(
+            f"column {name!r} has no categories {unknown} at the sites, which declare "
+            f"{declared}"
+        )
+    return [declared.index(v) if isinstance(v, str) else v for v in labels]
 
 
 def dtypes_of(X: Any) -> list:

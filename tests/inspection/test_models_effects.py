@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skprivbn.inspection import RandomEffectsDisplay, ResidualsDisplay
 from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
@@ -36,6 +39,16 @@ def test_caterpillar_is_in_order_with_intervals(study):
     assert display.ax_.get_ylabel() == "cluster"
     with pytest.raises(ValueError, match="does not vary"):
         RandomEffectsDisplay.from_estimator(model, effect="x0")
+
+
+def test_of_a_pipeline_the_last_step_is_drawn(study):
+    X, y, centre = study
+    pipeline = make_pipeline(StandardScaler(), PrivateGLMMRegressor())
+    with pytest.raises(NotFittedError, match="PrivateGLMMRegressor"):
+        RandomEffectsDisplay.from_estimator(pipeline)
+    pipeline[-1].fit(X, y, cluster=centre)
+    display = RandomEffectsDisplay.from_estimator(pipeline)
+    np.testing.assert_array_equal(display.labels, np.unique(centre))
 
 
 def test_residuals_are_standardised(study):

@@ -138,8 +138,17 @@ def parse_cells(
         Floats, integers, text, or positions in the list of categories. With missing
         entries, which are NaN, these are floats.
     """
-    texts = column.gaps(missing)
-    nothing = {None, *texts, *_numbers(missing)}
+    texts, numbers = column.gaps(missing), set(_numbers(missing))
+    nothing = {None, *texts, *numbers}
+    values = _parse(cells, column, texts, nothing, where)
+    if numbers and column.kind in ("float", "int"):
+        # "-9" stands for nothing, and so do "-9.0" and "-09"
+        return _from_numbers(values, column.kind, nothing)
+    return values
+
+
+def _parse(cells, column, texts, nothing, where):
+    """Return the values of cells of one column; some may still be missing numbers."""
     if hasattr(cells, "to_pylist"):
         try:
             return _from_arrow(cells, column, texts, nothing)

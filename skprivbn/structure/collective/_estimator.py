@@ -60,6 +60,7 @@ from skprivbn.utils._sklearn import (
     moved_into,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
+from skprivbn.utils._validation import as_seen
 
 #: settings of `search_params`
 SEARCH_PARAMS = {
@@ -461,7 +462,9 @@ class CollectiveBayesianNetwork(
             states, parents = model.states, model.parents
         else:
             # what is declared, nobody has to read off the data
-            states = known_states(self.states, names, partition.categories)
+            states = known_states(
+                as_seen(self.states, names, partition), names, partition.categories
+            )
             if self.structure is not None:
                 parents = [sorted(u) for u in parents_in(self.structure, names)]
                 check_dag(graph_of(parents), names)

@@ -57,6 +57,7 @@ from skprivbn.structure.k2._program import K2Terms, private_k2
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
+from skprivbn.utils._validation import as_seen
 
 
 class PrivateK2StructureLearner(
@@ -356,7 +357,9 @@ class PrivateK2StructureLearner(
             opens=self.opens,
             missing="error" if self.missing == "auto" else self.missing,
             # what is declared, nobody has to read off the data
-            states=known_states(self.states, names, partition.categories),
+            states=known_states(
+                as_seen(self.states, names, partition), names, partition.categories
+            ),
             backend=CountBackend.of(self.backend),
             fit_parameters=self.fit_parameters,
             min_cell_count=self.min_cell_count,

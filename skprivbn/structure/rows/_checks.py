@@ -18,7 +18,7 @@ from skprivbn.structure._edge_rules import (
 )
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval
-from skprivbn.utils._validation import MANY_NUMBERS, to_numbers
+from skprivbn.utils._validation import MANY_NUMBERS, as_seen, to_numbers
 
 #: what `states` says of a column of numbers
 NUMBERS = "continuous"
@@ -105,6 +105,7 @@ def split_states(states, names):
 
 def declared_states(states, partition, names, continuous):
     """Return the labels that are known before the data, of every column."""
+    states = as_seen(states, names, partition)
     if isinstance(states, Mapping):
         # parties that differ about a column matter only where nothing is given
         is_given = len(states) + len(continuous) == len(names)

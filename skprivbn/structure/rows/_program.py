@@ -136,8 +136,10 @@ class RowNetworkTerms(Terms):
             raise ValueError("max_parents, min_cell_count: at least 0")
         if self.missing == "em" and self.min_cell_count > 1:
             raise ValueError(
-                "min_cell_count is about counts of rows, and missing='em' adds up "
-                "fractions of rows: choose one"
+                "missing='em' adds up fractions of rows, which cannot be compared with "
+                f"min_cell_count={self.min_cell_count} (the estimator's or that of the "
+                "strictest site): use missing='skip', a FederatedSimpleImputer, or "
+                "min_cell_count=1"
             )
         if not 0 <= self.alpha < np.inf:
             raise ValueError("alpha: a number of at least 0")
