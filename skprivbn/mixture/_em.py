@@ -2,8 +2,13 @@
 
 1. Survey: how many rows there are, around where, and how far apart (two sums).
 2. Start: first responsibilities of the own rows, of which an M-step makes a mixture.
-3. Iterations: the E-step on the own rows, one sum over all parties, the M-step, which
-   every party does by itself.
+3. Iterations (Algorithm 1 of the paper): the E-step on the own rows, one sum over all
+   parties, the M-step, which every party does by itself.
+
+The paper's a, b and c are one vector: sums of responsibilities, and of first and second
+moments. Moments are taken about the means of the mixture before, in units of its
+standard deviations (a :class:`Frame`), so that rounding does not depend on the units.
+What the box leaves to the server, parties do: when to stop follows from the total, too.
 
 Rows may have gaps. A column that few rows of a component have an entry in would tell as
 much as a component of few rows: both are counted alike.
@@ -174,7 +179,7 @@ def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Mixture]:
     prior = Mixture.single(terms.n_components, survey.scale**2)
     if how == "given":
         return first_mixture(kind, given)
-    if how in ("k-means++", "random_from_data"):
+    if terms.shows_rows():
         chosen = yield from choose_rows(me, survey.rows, seed)
         total = local_statistics(chosen, np.eye(len(chosen)), frame, prior)
     else:
@@ -202,14 +207,17 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
     kind, last = terms.covariance_type, terms.lower_bound
     frame = survey.frame
     for _ in range(terms.max_iter):
+        # E-step and partial M-step: a, b and c of own rows, and their log-likelihood
         respond = partial(e_step, mixture=mixture)
         sums, weights = expect(me, survey.rows, respond, frame, mixture)
+        # encrypted, added up by the server, decrypted
         try:
             total = yield Sum(sums, EACH, weights, new_keys=terms.rotate_keys)
         except TooFewRows:
             if not bounds:
                 raise
             return Fit(mixture, bounds, stopped=True)
+        # M-step: weights a_j / sum of a, means b_j / a_j, covariances c_j / a_j
         counts, means, covariances = maximise(total[:-1], frame, terms.reg_covar)
         if terms.covariance_update == "paper":
             # equation (4): about the means before the update
@@ -217,6 +225,7 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
         shares = counts / counts.sum()
         mixture = Mixture.from_covariances(kind, shares, means, covariances)
         frame = frame_of(mixture)
+        # the log-likelihood of all rows, at the mixture before
         bounds.append(float(total[-1]) * _LIKELIHOOD_UNIT / survey.n_rows)
         change, last = bounds[-1] - last, bounds[-1]
         if abs(change) < terms.tol:

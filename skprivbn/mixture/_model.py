@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import linear_sum_assignment
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.base import RowsMixin, by_holders
 from skprivbn.federation import check_received
+from skprivbn.federation._rows import paired_blocks
 from skprivbn.mixture._gaussian_steps import (
     Mixture,
     covariance_shape,
@@ -19,7 +22,7 @@ from skprivbn.mixture._gaussian_steps import (
     n_statistics,
     weighted_log_density,
 )
-from skprivbn.mixture._intervals import bootstrapped, draw_rows
+from skprivbn.mixture._noisy_em import Box, noisy_steps
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._intervals import bootstrap_interval
@@ -227,7 +230,7 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
             )
         (terms, n_parties, unshrunk), truth = self._noisy_fit, self._mixture()
         n_rows, rng = max(round(self.n_samples_), 1), check_random_state(random_state)
-        drawn = bootstrapped(truth, terms, n_parties, n_rows, n_bootstrap, rng)
+        drawn = _bootstrapped(truth, terms, n_parties, n_rows, n_bootstrap, rng)
         intervals = {
             name: bootstrap_interval(getattr(self, name), values, level)
             for name, values in drawn.items()
@@ -271,4 +274,74 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
                 "least one sample."
             )
         rng = check_random_state(self.random_state)
-        return draw_rows(self._mixture(), n_samples, rng)
+        return _draw_rows(self._mixture(), n_samples, rng)
+
+
+def _draw_rows(mixture, n_rows, rng):
+    """Draw rows of a mixture, ordered by component, and their components."""
+    weights = mixture.weights / mixture.weights.sum()
+    counts = rng.multinomial(n_rows, weights)
+    n_components, n_features = mixture.means.shape
+    covariances = mixture.covariances
+    if mixture.covariance_type == "tied":
+        covariances = [covariances] * n_components
+    blocks = []
+    for mean, covariance, count in zip(mixture.means, covariances, counts):
+        if mixture.covariance_type in ("full", "tied"):
+            # positive definite once, perhaps no longer to the digits of float32
+            normal = rng.multivariate_normal(mean, covariance, int(count), "ignore")
+            blocks.append(normal)
+        else:
+            normal = rng.standard_normal(size=(count, n_features))
+            blocks.append(mean + normal * np.sqrt(covariance))
+    return np.vstack(blocks), np.repeat(np.arange(n_components), counts)
+
+
+def _bootstrapped(mixture, terms, n_parties, n_rows, n_fits, rng):
+    """Return what private fits find in rows drawn from a mixture.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        The truth of the simulation.
+    terms : PrivateEMTerms
+        Of the real fit.
+    n_parties, n_rows, n_fits : int
+    rng : RandomState
+
+    Returns
+    -------
+    found : dict of str to ndarray of shape (n_fits, ...)
+        Weights, means and covariances, which are not shrunk, of components in the
+        order of the mixture's.
+    """
+    low, high = terms.bounds
+    box, found = Box.between(low, high, terms.covariance_type), []
+    for _ in range(n_fits):
+        rows = box.inside(np.clip(_draw_rows(mixture, n_rows, rng)[0], low, high))
+        blocks = partial(paired_blocks, rows, np.ones(n_rows))
+        fit = _answer(noisy_steps(terms, box, blocks, n_parties), rng)
+        gaps = (mixture.means[:, np.newaxis] - fit["means"]) / box.half
+        _, order = linear_sum_assignment((gaps**2).sum(axis=2))
+        covariances = fit["unshrunk"]
+        if terms.covariance_type != "tied":
+            covariances = covariances[order]
+        found.append((fit["weights"][order], fit["means"][order], covariances))
+    names = "weights_", "means_", "covariances_"
+    return {name: np.array(values) for name, values in zip(names, zip(*found))}
+
+
+def _answer(steps, rng):
+    """Answer the steps of a fit with simulated noise, and return what it finds."""
+    total = None
+    while True:
+        try:
+            asked = steps.send(total)
+        except StopIteration as end:
+            return end.value
+        std = asked.noise.std
+        drawn = {
+            "laplace": rng.laplace(0, std / 2**0.5, len(asked.counts)),
+            "gaussian": rng.normal(0, std, len(asked.counts)),
+        }
+        total = asked.counts + np.rint(drawn[asked.noise.kind])

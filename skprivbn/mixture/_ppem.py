@@ -529,7 +529,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
                 "others can subtract their own part of the sums and reconstruct much "
                 "of such a party's rows"
             )
-        if terms.init_params in ("k-means++", "random_from_data"):
+        if terms.shows_rows():
             warn_leak(
                 f"init_params={self.init_params!r} shows {self.n_components} rows to "
                 "all parties; 'kmeans', 'local_em' or means_init do not"

@@ -130,12 +130,17 @@ def move_centres(
 
 
 def _add_clusters(me, rows, scale, centres):
-    """Return sizes and sums of own clusters, and how many rows these are about."""
+    """Return sizes of own clusters and sums of distances from their centres.
+
+    And how many rows these are about.
+    """
     sums, counted = np.zeros(1), np.zeros(1)
     for X in row_blocks(rows):
         filled = fill_with_zeros(X)
         members = one_hot(nearest(filled, centres), len(centres))
-        sums = sums + cluster_sums(filled, members, centres, scale)
+        distances = (filled - members @ centres) / scale
+        moved = (members.T @ distances).ravel()
+        sums = sums + np.append(members.sum(axis=0), moved)
         counted = counted + members.T @ entries(X, me.terms.has_gaps)
     return sums, counted
 
@@ -329,27 +334,6 @@ def nearest_cells(rows: np.ndarray, cells: np.ndarray) -> np.ndarray:
             squares += (column[:, np.newaxis] - places) ** 2
         nearest[start : start + n_rows] = squares.argmin(axis=1)
     return nearest
-
-
-def cluster_sums(X, members, centres, scale):
-    """Sum one party's part of a step of Lloyd's algorithm.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    members : ndarray of shape (n_samples, n_clusters)
-        One-hot.
-    centres : ndarray of shape (n_clusters, n_features)
-    scale : ndarray of shape (n_features,)
-        Unit of each feature.
-
-    Returns
-    -------
-    vector : ndarray of shape (n_clusters * (1 + n_features),)
-        Sizes, then sums of distances from the centres.
-    """
-    distances = (X - members @ centres) / scale
-    return np.append(members.sum(axis=0), (members.T @ distances).ravel())
 
 
 def most_likely_order(covariance_type, shares, means, covariances, given):
