@@ -34,6 +34,8 @@ from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import PrivacyAccountant
 
+#: of all rows, of which a run may measure some again
+COMMAND = "python benchmarks/study_holdout_likelihood.py"
 PSGD = {"method": "psgd", "delta": 1e-6, "method_params": {"n_steps": 60}}
 #: grid on which it is tuned for the chain
 LEARNING_RATES, N_STEPS = (0.2, 0.4, 0.8), (30, 60, 120)
@@ -173,7 +175,7 @@ def main():
             print(row, flush=True)
         stored = read("holdout_likelihood") or {"rows": []}
         others = [row for row in stored["rows"] if row["dataset"] != name]
-        record("holdout_likelihood", [*others, *found])
+        record("holdout_likelihood", [*others, *found], command=COMMAND)
 
 
 if __name__ == "__main__":
