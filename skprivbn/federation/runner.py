@@ -431,6 +431,7 @@ class Runner:
         # bound to what was heard: who hears otherwise has masks that do not cancel
         exchange = sums.exchange(vector, f"{step.what} {self._heard.hex()}")
         answer: Any = None
+        n_bytes = 0
         while True:
             try:
                 reply = exchange.send(answer)
@@ -442,10 +443,11 @@ class Runner:
                 if self._n_sums > 1:
                     self._check_all_counted()
                 return stop.value
-            # a total is as long as what this party hid, or as what all did, if signed
+            # a total is as long as what this party hid, or as what all did, if signed;
+            # where parties may be lost, other messages come between the two
             roster, hidden = self._agreement.roster, reply.get("vector", ())
             n_vectors = len(roster) if getattr(self._backend, "signed", False) else 1
-            n_bytes = n_vectors * sum(map(len, hidden))
+            n_bytes = max(n_bytes, n_vectors * sum(map(len, hidden)))
             names = 4 * self._agreement.n_name_bytes
             self._expect(n_bytes + PARTY_BYTES * len(roster) + names)
             answer = yield {**reply, "sum": step.what, **_FOR[readers]}

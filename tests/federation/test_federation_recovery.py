@@ -54,6 +54,16 @@ def test_those_lost_after_hiding_still_count(word):
     assert set(federation.lost) == {"b", "e"}
 
 
+def test_a_total_may_be_as_long_as_what_was_hidden_some_messages_before():
+    rng = np.random.default_rng(0)
+    blocks = {name: {"X": rng.normal(size=(4, 2000))} for name in BLOCKS}
+    backend = MaskingBackend(recovery=True)
+    with InProcessFederation(blocks, mean, MeanTerms(n_sums=1), backend) as federation:
+        found = federation.run()
+    expected = np.vstack([block["X"] for block in blocks.values()]).mean(axis=0)
+    np.testing.assert_allclose(found["mean"], expected, atol=1e-14)
+
+
 def test_attack_so_many_are_kept_from_comparing_totals(monkeypatch):
     """More than may be lost at all: whoever is left would compare with nobody."""
 
