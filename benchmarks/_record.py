@@ -18,7 +18,7 @@ import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("scikit-learn", "numpy", "scipy", "phe", "tenseal", "torch", "mbi", "pgmpy")
-PEERS += ("pandas", "pyarrow", "pyagrum")
+PEERS += ("pandas", "pyarrow", "pyagrum", "dagma")
 
 
 def machine():
