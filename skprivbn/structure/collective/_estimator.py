@@ -425,9 +425,10 @@ class CollectiveBayesianNetwork(
         backend = resolve_count_backend(self.backend)
         ledger.note(backend.describe(), "technique", named_parameters(backend))
         ledger.learns(centre, "counts of the tables that its search asks for")
+        ledger.learns("all parties", "which tables the centre's search asks for")
         if found["n_hidden"]:
             words = "that {n_hidden} of these tables have small counts, instead of them"
-            ledger.learns(centre, words.format_map(found))
+            ledger.learns(f"{centre} and holders", words.format_map(found))
         ledger.note(
             f"semi-honest security: sites follow the protocol; {centre}, the centre, "
             "learns every table that the search asks for, not only the final ones",

@@ -121,7 +121,8 @@ class PrivateK2StructureLearner(
         Without, only the structure is learnt and there is no `network_`.
     min_cell_count : int, default=0
         Counts are opened in steps of it, rounded down. Smaller ones are so opened as 0,
-        because small cells expose people, and do not follow from the others.
+        because small cells expose people. With a known sum of few counts they follow
+        where only one set of remainders adds up: (64, 4) from (60, 0) and 68.
     epsilon : float, default=None
         Differential privacy of what a record holds: choices of parents and tables have
         noise, which the parties add to their shares. Who holds a column knows the

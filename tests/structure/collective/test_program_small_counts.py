@@ -10,6 +10,7 @@ from skprivbn.datasets import load_asia
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import HostPolicy, InProcessFederation
 from skprivbn.partition import VerticalPartition
+from skprivbn.programs import _shared_tables
 from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure import CollectiveBayesianNetwork
 from skprivbn.structure._search import complete
@@ -187,6 +188,47 @@ def test_without_a_look_on_shares_the_count_is_read(monkeypatch):
     opened = overhear(monkeypatch)
     fit(pair(3))
     assert difference(opened) == 3
+
+
+def test_a_holder_that_shifts_the_bit_has_small_counts_opened(monkeypatch):
+    """What the guide says a party that deviates can do."""
+    honest = _shared_tables.open_numbers
+
+    def shifted(talk, holders, shares):
+        lie = shares.dtype.type(talk.name == "a")
+        return (yield from honest(talk, holders, shares - lie))
+
+    monkeypatch.setattr(_shared_tables, "open_numbers", shifted)
+    opened = overhear(monkeypatch)
+    fit(pair(3))
+    assert difference(opened) == 3
+
+
+def test_all_sites_see_which_tables_are_asked_for(monkeypatch):
+    """The ledger says so: of links that are rejected, too."""
+    seen, follow = [], _program.follow_centre
+
+    def watched(me, talk, *arguments):
+        receive = talk.receive
+
+        def keep(peer):
+            said = yield from receive(peer)
+            if type(said) is dict and "count" in said:
+                seen.extend(map(frozenset, said["count"]))
+            return said
+
+        talk.receive = keep
+        return (yield from follow(me, talk, *arguments))
+
+    monkeypatch.setattr(_program, "follow_centre", watched)
+    opened = overhear(monkeypatch)
+    # columns that have nothing to do with each other
+    X = pd.DataFrame(list(np.ndindex(10, 2, 2, 5)), columns=[*"nxym"])[["x", "y"]]
+    found = fit(X)
+    assert not found.cross_edges_ and frozenset([0, 1]) in seen
+    assert seen == list(map(frozenset, opened))
+    facts = {(fact.who, fact.what) for fact in found.ledger_.facts()}
+    assert ("all parties", "which tables the centre's search asks for") in facts
 
 
 def test_were_cells_hidden_alone_the_count_would_follow(monkeypatch):

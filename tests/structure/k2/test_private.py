@@ -239,6 +239,28 @@ def test_counts_are_opened_in_steps():
     assert small > 0
 
 
+def fit_to_counts(n_rare):
+    """Return what the holder of x0 cannot exclude of its records without x1."""
+    counts = [10, 90, 60 + min(n_rare, 4), n_rare]
+    X = np.repeat([[0, 0], [0, 1], [1, 0], [1, 1]], counts, axis=0)
+    learner = PrivateK2StructureLearner(
+        {"a": [0], "b": [1]}, ordering=[0, 1], min_cell_count=5
+    ).fit(X)
+    known, told = X[:, 0].sum(), learner.network_.cpts["x1"][1]
+    possible = np.column_stack([known - np.arange(known + 1), np.arange(known + 1)])
+    opened = possible // 5 * 5 + 1.0
+    return np.flatnonzero(np.isclose(opened[:, 1] / opened.sum(axis=1), told[1]))
+
+
+def test_remainders_of_a_known_sum_tell_a_small_count():
+    """A limit of steps that the guide names: nothing refuses it."""
+    assert fit_to_counts(4).tolist() == [4]
+
+
+def test_other_remainders_of_a_known_sum_leave_it_open():
+    assert fit_to_counts(3).tolist() == [2, 3, 4]
+
+
 def test_an_exact_network_costs_infinity():
     X, ordering = sample_asia(50, 0)
     limited = PrivacyAccountant(epsilon=100.0)
