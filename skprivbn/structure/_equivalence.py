@@ -11,6 +11,9 @@ import numpy as np
 
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 
+#: undirected neighbours whose subsets are tried
+_MAX_SUBSET = 6
+
 
 def _subsets(items):
     return chain.from_iterable(
@@ -33,7 +36,7 @@ def _semi_directed_path(pdag, start, end, blocked):
     return not unseen[end]
 
 
-def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=6):
+def searching_equivalence(scores, *, allowed=None, max_parents=None):
     """Greedy equivalence search.
 
     Parameters
@@ -44,8 +47,6 @@ def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=
         Symmetric: which nodes may be joined. None allows all pairs.
     max_parents : int, default=None
         Largest family that is scored, without its child.
-    max_subset : int, default=6
-        Bound on the undirected neighbours whose subsets are tried.
 
     Yields
     ------
@@ -66,7 +67,6 @@ def searching_equivalence(scores, *, allowed=None, max_parents=None, max_subset=
         scores,
         ~np.eye(d, dtype=bool) if allowed is None else allowed,
         d if max_parents is None else max_parents,
-        max_subset,
     )
     cpdag, step = np.zeros((d, d), dtype=bool), True
     while step:
@@ -108,9 +108,8 @@ def _rank(move):
 class _Moves:
     """Moves of a greedy equivalence search, kept as long as nothing near changes."""
 
-    def __init__(self, scores, allowed, max_parents, max_subset):
-        self.scores, self.allowed = scores, allowed
-        self.max_parents, self.max_subset = max_parents, max_subset
+    def __init__(self, scores, allowed, max_parents):
+        self.scores, self.allowed, self.max_parents = scores, allowed, max_parents
         self.kept, self._seen = {}, None
 
     def all_moves(self, cpdag, moves_at):
@@ -165,7 +164,7 @@ class _Moves:
         for xs in alike.values():
             linked = adjacent[xs[0], neighbours]
             both, only = neighbours[linked].tolist(), neighbours[~linked].tolist()
-            for chosen in _subsets(only[: self.max_subset]):
+            for chosen in _subsets(only[:_MAX_SUBSET]):
                 block = (*both, *chosen)
                 given = parents | set(block)
                 if len(given) >= self.max_parents or not _is_clique(adjacent, block):
@@ -180,7 +179,7 @@ class _Moves:
         for x in np.flatnonzero(cpdag[:, y]).tolist():
             parents = arrows - {x}
             both = neighbours[adjacent[x, neighbours]].tolist()
-            for chosen in _subsets(both[: self.max_subset]):
+            for chosen in _subsets(both[:_MAX_SUBSET]):
                 block = tuple(node for node in both if node not in chosen)
                 given = parents | set(block)
                 if len(given) < self.max_parents and _is_clique(adjacent, block):

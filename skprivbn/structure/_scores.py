@@ -1,9 +1,6 @@
-"""Scores of families: of discrete variables, and of sites that differ."""
-
-from abc import abstractmethod
+"""Scores of families of discrete variables, by their tables."""
 
 import numpy as np
-from scipy.stats import chi2
 
 from skprivbn.structure._resampling import Resampled
 from skprivbn.structure._search import LocalScores
@@ -18,9 +15,6 @@ _N_DRAWS, _SURPRISE = 32, 3.0
 
 #: of families whose table is hidden: below all scores, and differences are numbers
 _NEVER = -(1 << 61)
-
-#: fractional bits of scores of mechanisms, which are sums of floats
-_MECHANISM_BITS = 10
 
 
 class TableScores(LocalScores):
@@ -196,78 +190,3 @@ class TableScores(LocalScores):
         scale = 1 << FRACTION_BITS
         rounded = [np.rint(np.asarray(v) * scale) for v in (values, rest, constant)]
         return [part.astype(np.int64) for part in rounded]
-
-
-class MechanismScores(LocalScores):
-    """BIC of families with one mechanism for all sites, or one for each.
-
-    The better of both is the score of a family. It tells directions that observations
-    alone do not: of two causal directions, the right one is that in which fewer
-    mechanisms differ.
-
-    Parameters
-    ----------
-    n_variables : int
-    n_rows : float
-        Of all sites.
-    n_sites : int
-    """
-
-    def __init__(self, n_variables, n_rows, n_sites):
-        self.n_variables, self.n_rows, self.n_sites = n_variables, n_rows, n_sites
-
-    @abstractmethod
-    def likelihoods(self, child, parents, *beside):
-        """Return the log-likelihoods of one mechanism and of many, and their size.
-
-        Parameters
-        ----------
-        child : int
-        parents : sequence of int
-        *beside
-            Of subclasses.
-
-        Returns
-        -------
-        common : float
-            Of one mechanism for all sites.
-        own : float
-            Of one for each, all sites together.
-        n_numbers : int
-            That a mechanism has.
-        """
-
-    def _both(self, child, parents, *beside):
-        """Return the BIC of one mechanism for all, and that of one for each."""
-        common, own, n_numbers = self.likelihoods(child, parents, *beside)
-        cost = n_numbers / 2 * np.log(self.n_rows)
-        return common - cost, own - self.n_sites * cost
-
-    def score(self, child, parents, *beside):
-        """Return the better BIC, as an integer: ties are ties on every processor."""
-        best = max(self._both(child, parents, *beside))
-        return round(best * (1 << _MECHANISM_BITS)) << FRACTION_BITS - _MECHANISM_BITS
-
-    def changes(self, adjacency):
-        """Tell which mechanisms differ between sites.
-
-        Parameters
-        ----------
-        adjacency : ndarray of bool of shape (n_variables, n_variables)
-
-        Returns
-        -------
-        differs : ndarray of bool of shape (n_variables,)
-            Where one for each site has the better BIC.
-        p_values : ndarray of shape (n_variables,)
-            Of the likelihood-ratio test of one mechanism for all sites.
-        """
-        differs, p_values = [], []
-        for child in range(self.n_variables):
-            parents = np.flatnonzero(adjacency[:, child]).tolist()
-            one, each = self._both(child, parents)
-            differs.append(each > one)
-            common, own, n_numbers = self.likelihoods(child, parents)
-            freedom = (self.n_sites - 1) * n_numbers
-            p_values.append(chi2.sf(2 * (own - common), freedom))
-        return np.array(differs), np.array(p_values)

@@ -23,7 +23,7 @@ MAX_CELLS = 1 << 16
 #: numbers of all tables of one round
 ROUND_CELLS = 1 << 20
 #: tables with fewer cells, but for the last variable, are counted as matrix products
-_SMALL = 16
+_SMALL = 32
 #: instead of every count of a table that is not told
 HIDDEN = -1
 #: entries of all rows that are looked at together
@@ -32,6 +32,11 @@ _CHUNK = 1 << 20
 _MAX_INDICATORS = 1 << 24
 #: sets of columns that are released together, with noise
 _MAX_TABLES = 5000
+
+
+def most_cells(me, n_rows):
+    """Return how large a table may be: no site answers for more cells than rows."""
+    return MAX_CELLS if me.is_simulated else min(MAX_CELLS, n_rows)
 
 
 class Question(NamedTuple):

@@ -38,6 +38,7 @@ from skprivbn.structure._learnt import (
     warn_of_one_holder,
 )
 from skprivbn.structure._resampling import drawn_covariances, share_of_edges
+from skprivbn.structure._site_effects import MAX_PARENTS
 from skprivbn.structure.gaussian._columns import (
     ColumnMomentsTerms,
     column_moments,
@@ -63,7 +64,6 @@ from skprivbn.structure.gaussian._search import (
     choose,
     search,
 )
-from skprivbn.structure.gaussian._site_effects import MAX_PARENTS
 from skprivbn.utils import column_names
 from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric

@@ -27,6 +27,10 @@ from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._learnt import refuse_constant, warn_if_few_rows
+from skprivbn.structure._site_effects import (
+    ROWS_PER_NUMBER,
+    comparing_mechanisms,
+)
 from skprivbn.structure.gaussian._lingam import causal_order, normality, shapes
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,
@@ -34,10 +38,6 @@ from skprivbn.structure.gaussian._scores import (
     effective_rows,
     expand,
     noise_on_correlations,
-)
-from skprivbn.structure.gaussian._site_effects import (
-    ROWS_PER_NUMBER,
-    comparing_mechanisms,
 )
 from skprivbn.utils import column_names
 from skprivbn.utils._linalg import upper

@@ -53,6 +53,11 @@ class FoundGraph:
         """Return a graph with its equivalence class."""
         return cls(adjacency, to_cpdag(adjacency), weights)
 
+    @classmethod
+    def of_strong(cls, weights, threshold):
+        """Return the acyclic graph of weights above a threshold."""
+        return cls.directed(acyclic_weights(weights, threshold) != 0, weights)
+
 
 def _features(moments, options):
     features = options.get("features")
@@ -153,14 +158,11 @@ def _pc(moments, options):
 
 def _notears(moments, options):
     weights, _, _ = notears(moments.covariance, lambda1=options["lambda1"])
-    graph = acyclic_weights(weights, options["threshold"]) != 0
-    return FoundGraph.directed(graph, weights)
+    return FoundGraph.of_strong(weights, options["threshold"])
 
 
 def _golem(moments, options):
-    weights = golem(moments.covariance)
-    graph = acyclic_weights(weights, options["threshold"]) != 0
-    return FoundGraph.directed(graph, weights)
+    return FoundGraph.of_strong(golem(moments.covariance), options["threshold"])
 
 
 def _lingam(moments, options):
@@ -273,7 +275,7 @@ def ges(covariance, n_rows, *, penalty):
     return complete(searching_equivalence(scores))
 
 
-def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
+def pc(covariance, n_rows, *, significance=0.01):
     """PC through partial correlations and Fisher's z, the order-independent variant.
 
     Parameters
@@ -284,8 +286,6 @@ def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
         Rows behind it.
     significance : float, default=0.01
         Level of the independence tests.
-    max_condition : int, default=None
-        Bound on the size of conditioning sets.
 
     Returns
     -------
@@ -297,10 +297,8 @@ def pc(covariance, n_rows, *, significance=0.01, max_condition=None):
     Colombo, Maathuis. Order-independent constraint-based causal structure learning.
     JMLR 2014.
     """
-    d = len(covariance)
-    most = d - 2 if max_condition is None else max_condition
-    test = fisher_z(covariance, n_rows, significance)
-    return direct_edges(*find_skeleton(test, d, most))
+    d, test = len(covariance), fisher_z(covariance, n_rows, significance)
+    return direct_edges(*find_skeleton(test, d, d - 2))
 
 
 def fisher_z(covariance, n_rows, significance):

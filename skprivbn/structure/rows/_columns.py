@@ -49,7 +49,7 @@ from skprivbn.programs._columns import (
 )
 from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._discrete_columns import can_be_counts, encode_columns
-from skprivbn.structure._tables import MAX_CELLS
+from skprivbn.structure._tables import most_cells
 from skprivbn.structure.gaussian._columns import (
     BITS,
     FRACTION_BITS,
@@ -113,7 +113,7 @@ def network_of_columns(me: Me) -> Generator[Any, Any, dict]:
     yield from converse(
         columns.share_products(), "shares of products of two parties' columns"
     )
-    tables = tables_for(me.terms, columns.n_states, columns.max_cells)
+    tables = tables_for(me.terms, columns.n_states, most_cells(me, len(records)))
     search = learning_from(me.terms, tables, len(records), scale)
     found = yield from asking_others(search, columns.answering)
     n_hash_calls = yield from hang_up(talk, links)
@@ -252,11 +252,6 @@ class OwnColumns:
             self.codes,
             bit_length_dtype(self.n_records.bit_length()),
         )
-
-    @property
-    def max_cells(self):
-        """Of one table: sites answer for none with more cells than records."""
-        return MAX_CELLS if self.me.is_simulated else min(MAX_CELLS, self.n_records)
 
     def share_products(self):
         """Share all numbers of every record that sums are made of."""

@@ -19,13 +19,13 @@ from skprivbn.programs._columns import tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._fci import IndependenceTests, finding_pag
 from skprivbn.structure._resampling import Resampled, share_of_marks
-from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.rows._mixed import AskedMoments
 from skprivbn.structure.rows._program import (
     RowNetworkTerms,
     own_columns,
     reading_rows,
 )
+from skprivbn.structure.rows._search import tables_for
 from skprivbn.utils._memoise import memoise_steps
 
 
@@ -87,8 +87,7 @@ def _small_group(groups, terms):
 @memoise_steps
 def _learning(terms, n_states, max_cells, held):
     """Ask for the sums of tests, and find a partial ancestral graph."""
-    consistent = terms.min_cell_count <= 1 and terms.missing == "error"
-    tables = AskedTables(n_states, consistent=consistent, max_cells=max_cells)
+    tables = tables_for(terms, n_states, max_cells)
     moments = AskedMoments(n_states, len(terms.continuous))
     tests = LikelihoodRatioTests(
         tables, moments, terms.continuous, terms.significance, held

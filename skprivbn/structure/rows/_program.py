@@ -40,7 +40,8 @@ from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import MAX_REPEATS
-from skprivbn.structure._tables import MAX_CELLS, RowCounts, sets_in
+from skprivbn.structure._site_effects import own_likelihoods
+from skprivbn.structure._tables import RowCounts, most_cells, sets_in
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._mixed import (
     Scale,
@@ -48,7 +49,6 @@ from skprivbn.structure.rows._mixed import (
     configurations,
 )
 from skprivbn.structure.rows._search import learning
-from skprivbn.structure.rows._site_effects import own_likelihoods
 from skprivbn.utils._validation import missing_entries, to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
@@ -327,13 +327,9 @@ class OwnRows:
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""
         self.sums, self.n_samples = sums, int(round(sums[0]))
+        self.max_cells = most_cells(self.me, self.n_samples)
         self.units = Scale.from_sums(sums, self.values.shape[1])
         self.values = self.units.apply(self.values)
-
-    @property
-    def max_cells(self):
-        """Of one table: sites answer for none with more cells than rows."""
-        return MAX_CELLS if self.me.is_simulated else min(MAX_CELLS, int(self.sums[0]))
 
     def answering(self, question):
         """Add up what a search asks for, over all parties."""

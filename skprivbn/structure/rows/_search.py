@@ -19,6 +19,7 @@ from skprivbn.structure._search import (
     keeping_rules,
     searching_greedily,
 )
+from skprivbn.structure._site_effects import TableMechanisms
 from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.k2._base import check_table_sizes
 from skprivbn.structure.k2._scores import FRACTION_BITS
@@ -28,7 +29,6 @@ from skprivbn.structure.rows._mixed import (
     Scale,
     without_last_digits,
 )
-from skprivbn.structure.rows._site_effects import TableMechanisms
 from skprivbn.utils._memoise import memoise_steps
 
 

@@ -10,8 +10,11 @@ from scipy.stats import chi2, chi2_contingency
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure import FederatedFCI
 from skprivbn.structure._fci import fci
-from skprivbn.structure.rows import _hidden_causes
-from skprivbn.structure.rows._hidden_causes import IndependenceTerms
+from skprivbn.structure._tables import AskedTables
+from skprivbn.structure.rows._hidden_causes import (
+    IndependenceTerms,
+    LikelihoodRatioTests,
+)
 from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
 from tests.federation.site.loopback import open_sites
 
@@ -101,7 +104,7 @@ def test_a_mixed_test_is_a_ratio_of_regressions(given):
         return np.concatenate([part.ravel() for part in found])
 
     moments = AskedMoments(n_states, 2, count)
-    tables = _hidden_causes.AskedTables.from_rows(codes, n_states)
+    tables = AskedTables.from_rows(codes, n_states)
     held = [list(range(5))]
 
     def log_likelihood(parents):
@@ -117,7 +120,7 @@ def test_a_mixed_test_is_a_ratio_of_regressions(given):
     gain = log_likelihood((*given, 2)) - log_likelihood(given)
     n_cells = 3 if 0 in given else 1
     expected = chi2.logsf(2 * gain, n_cells * (2 + (3 in given)))
-    tests = _hidden_causes.LikelihoodRatioTests(tables, moments, [1, 3], 0.01, held)
+    tests = LikelihoodRatioTests(tables, moments, [1, 3], 0.01, held)
     # but for the row that every configuration has beside its own
     found = np.log(tests.p_value(1, 2, given))
     assert found == pytest.approx(expected, rel=0.05, abs=0.1)
@@ -216,14 +219,14 @@ def test_attack_tables_with_and_without_one_party(monkeypatch):
     X, known = chain(1200), {}
     rows = {f"site {k}": X[k::4].astype(float) for k in range(4)}
     rows["site 3"][:, 2] = np.nan
-    keep = _hidden_causes.AskedTables._keep
+    keep = AskedTables._keep
 
     def curious(self, variables, numbers):
         """Stand in for a party that keeps what it reads."""
         keep(self, variables, numbers)
         known.update(self._kept)
 
-    monkeypatch.setattr(_hidden_causes.AskedTables, "_keep", curious)
+    monkeypatch.setattr(AskedTables, "_keep", curious)
     model = FederatedFCI(states=[2] * 4, missing="skip")
     with pytest.raises(ValueError, match="only 1 of all parties have the columns x0"):
         model.fit(HorizontalPartition(rows))
@@ -243,14 +246,14 @@ def test_attack_tables_with_and_without_one_party(monkeypatch):
 def test_attack_by_the_other_member_of_a_group_of_two(monkeypatch):
     """Two parties lack a column; each subtracts its own rows from their difference."""
     X, known = chain(1200), {}
-    keep = _hidden_causes.AskedTables._keep
+    keep = AskedTables._keep
 
     def curious(self, variables, numbers):
         """Stand in for a party that keeps what it reads."""
         keep(self, variables, numbers)
         known.update(self._kept)
 
-    monkeypatch.setattr(_hidden_causes.AskedTables, "_keep", curious)
+    monkeypatch.setattr(AskedTables, "_keep", curious)
     rows = {f"site {k}": X[k::4].astype(float) for k in range(4)}
     rows["site 0"][:, 2] = rows["site 1"][:, 2] = np.nan
     # the twin: a group of two is enough, and the ledger says what follows

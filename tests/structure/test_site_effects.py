@@ -7,8 +7,7 @@ from scipy.stats import chi2
 
 from skprivbn.exceptions import PartyError
 from skprivbn.partition import HorizontalPartition
-from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows import _site_effects
+from skprivbn.structure import FederatedBayesianNetwork, _site_effects
 from tests.federation.site.loopback import open_sites
 
 

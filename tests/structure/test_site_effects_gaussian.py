@@ -9,10 +9,9 @@ from scipy.stats import chi2
 from skprivbn.exceptions import PartyError
 from skprivbn.metrics import skeleton_f1
 from skprivbn.partition import HorizontalPartition
-from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian import _site_effects
+from skprivbn.structure import FederatedGaussianBayesianNetwork, _site_effects
+from skprivbn.structure._site_effects import families
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
-from skprivbn.structure.gaussian._site_effects import families
 from tests.federation.site.loopback import open_sites
 
 
