@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import signature
 from numbers import Integral
 from typing import Any
@@ -124,6 +124,7 @@ class LearntNetworkMixin(BackendMixin, RowsMixin):
 
     network_: Any
     _networks: tuple[type, ...]
+    _rows: Callable
     _scores_columns: Any = None
 
     def _public_model(self):
@@ -135,6 +136,22 @@ class LearntNetworkMixin(BackendMixin, RowsMixin):
         estimator = cls()
         estimator.network_ = read_network(model, n_features, cls._networks)
         return estimator
+
+    @available_if(_has_parameters)
+    def score_samples(self, X: ArrayLike) -> np.ndarray:
+        """Return the log-likelihood of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Of discrete columns, NaN or None where missing, which is summed out; rows of
+            continuous columns alone are complete.
+
+        Returns
+        -------
+        log_likelihood : ndarray of shape (n_samples,)
+        """
+        return self.network_.log_likelihood(self._rows(X))
 
     @available_if(_has_parameters)
     def _row_scores(self, X):
@@ -213,27 +230,11 @@ class DiscreteNetworkMixin(LearntNetworkMixin):
         tags.target_tags.required = False
         return tags
 
-    def _table(self, X):
+    def _rows(self, X):
         check_is_fitted(self)
         return validate_table(
             self, X, reset=False, dtype=None, ensure_all_finite="allow-nan"
         )
-
-    @available_if(_has_parameters)
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-likelihood of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Values of the states; NaN or None where missing, which is summed out.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n_samples,)
-        """
-        X = self._table(X)
-        return self.network_.log_likelihood(X)
 
     @available_if(_has_parameters)
     @by_holders
@@ -250,8 +251,7 @@ class DiscreteNetworkMixin(LearntNetworkMixin):
         -------
         X_completed : ndarray of shape (n_samples, n_features) or RemoteResults
         """
-        X = self._table(X)
-        return self.network_.predict(X)
+        return self.network_.predict(self._rows(X))
 
     @available_if(_has_parameters)
     @by_holders
@@ -268,8 +268,7 @@ class DiscreteNetworkMixin(LearntNetworkMixin):
         probabilities : list of ndarray of shape (n_samples, n_states) or RemoteResults
             One array per column. An entry that is observed is certain.
         """
-        X = self._table(X)
-        return self.network_.predict_proba(X)
+        return self.network_.predict_proba(self._rows(X))
 
 
 class ContinuousNetworkMixin(LearntNetworkMixin):
@@ -302,20 +301,6 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
             Mean of every variable given its parents; a root's is its overall mean.
         """
         return self.network_.given_parents(self._rows(X))
-
-    def score_samples(self, X: ArrayLike) -> np.ndarray:
-        """Return the log-likelihood of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Complete rows.
-
-        Returns
-        -------
-        log_likelihood : ndarray of shape (n_samples,)
-        """
-        return self.network_.log_likelihood(self._rows(X))
 
 
 def vary(mean, variances):

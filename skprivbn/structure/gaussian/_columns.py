@@ -10,7 +10,7 @@ are linear in the party's own columns. Squares of parts are computed alone, prod
 the parts of two parties on shares. Only the sum over all nodes and records is opened.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -88,10 +88,13 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
     if len(set(numbers.values())) > 1:
         return {"numbers": numbers}
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
-    shares = yield from converse(
-        share_products(me, talk, links, own.integers),
+    shared = yield from converse(
+        share_products(me, talk, links, me.terms.owners, own.integers, _BATCH),
         "hidden choices and masked numbers of oblivious transfers",
     )
+    shares = np.zeros((len(me.terms.owners),) * 2, dtype=RING)
+    for (i, j), share in shared.items():
+        shares[i, j] = shares[j, i] = share
     products = yield from converse(
         open_numbers(talk, me.roster, shares), "shares of cross-products of columns"
     )
@@ -173,32 +176,43 @@ def can_be_correlations(correlation):
 
 
 def share_products(
-    me: Me, talk: Conversation, links: dict, integers: np.ndarray
-) -> Generator[Any, Any, np.ndarray]:
-    """Share the products of all columns with those of other parties.
+    me: Me,
+    talk: Conversation,
+    links: dict,
+    owners: Sequence[str],
+    own: np.ndarray,
+    batch: int,
+    added_up: bool = True,
+) -> Generator[Any, Any, dict]:
+    """Share the products of own columns with those of other parties.
 
     Parameters
     ----------
     me : Me
     talk : Conversation
     links : dict of str to Link
-    integers : ndarray of int64 of shape (n_records, n_own_columns)
+    owners : sequence of str
+        Of all columns.
+    own : ndarray of int64 of shape (n_records, n_own_columns)
+    batch, added_up :
+        As of :func:`cross_products`.
 
     Returns
     -------
-    shares : ndarray of uint64 of shape (n_columns, n_columns)
-        Own shares modulo 2**64; zeros where this party holds neither column.
+    shares : dict of frozenset of int to ndarray of uint64
+        By the two columns: numbers modulo 2**64, of which each record has one, unless
+        they are added up.
     """
-    owners = np.array(me.terms.owners)
-    shares = np.zeros((len(owners), len(owners)), dtype=np.uint64)
+    holders, shares = np.array(owners, dtype=object), {}
     for pair in combinations(me.roster, 2):
-        if me.name in pair:
-            rows, columns = (np.flatnonzero(owners == name) for name in pair)
-            block = yield from cross_products(
-                me, talk, links, pair, integers, (len(rows), len(columns)), BITS, _BATCH
+        at = [np.flatnonzero(holders == name) for name in pair]
+        sizes = len(at[0]), len(at[1])
+        if me.name in pair and all(sizes):
+            found = yield from cross_products(
+                me, talk, links, pair, own, sizes, BITS, batch, added_up
             )
-            shares[np.ix_(rows, columns)] = block
-            shares[np.ix_(columns, rows)] = block.T
+            for i, j in np.ndindex(sizes):
+                shares[frozenset((at[0][i], at[1][j]))] = found[..., i, j]
     return shares
 
 

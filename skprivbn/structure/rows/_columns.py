@@ -14,7 +14,6 @@ If not, nothing else of these sums is opened, and no column gets these parents.
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -51,11 +50,10 @@ from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._discrete_columns import can_be_counts, encode_columns
 from skprivbn.structure._tables import most_cells
 from skprivbn.structure.gaussian._columns import (
-    BITS,
     FRACTION_BITS,
     Standardised,
     can_be_correlations,
-    cross_products,
+    share_products,
 )
 from skprivbn.structure.k2._program import labels_of
 from skprivbn.structure.rows._mixed import Scale, n_moments
@@ -260,23 +258,10 @@ class OwnColumns:
         own = np.zeros((self.n_records, len(owners)), dtype=np.int64)
         if self.numbers:
             own[:, owners == name] = self.numbers.integers
-        crossed = {}
-        for pair in combinations(roster, 2):
-            at = [np.flatnonzero(owners == holder) for holder in pair]
-            if name in pair and len(at[0]) and len(at[1]):
-                found = yield from cross_products(
-                    self.me,
-                    self.talk,
-                    self.links,
-                    pair,
-                    own[:, owners == name],
-                    (len(at[0]), len(at[1])),
-                    BITS,
-                    _BATCH,
-                    added_up=False,
-                )
-                for i, j in np.ndindex(found.shape[1:]):
-                    crossed[frozenset((at[0][i], at[1][j]))] = found[:, i, j]
+        mine = own[:, owners == name]
+        crossed = yield from share_products(
+            self.me, self.talk, self.links, owners, mine, _BATCH, added_up=False
+        )
         # the number of records is the first party's to count
         holders = np.array([roster[0], *owners], dtype=object)
         rows = np.column_stack([np.ones(self.n_records, dtype=np.int64), own])

@@ -168,12 +168,12 @@ def count_records_in_digits(monkeypatch):
     """Have the second party multiply by 1, 2**18, 2**36 and zeros; return the first."""
     honest, integers = _columns.share_products, {}
 
-    def lie(me, talk, links, own):
+    def lie(me, talk, links, owners, own, batch):
         integers[me.name] = own
         if me.name == "b":
             own = np.zeros_like(own)
             own[:3, 0] = 2 ** (BITS * np.arange(3))
-        return honest(me, talk, links, own)
+        return honest(me, talk, links, owners, own, batch)
 
     monkeypatch.setattr(_columns, "share_products", lie)
     return integers
