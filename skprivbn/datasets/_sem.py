@@ -11,13 +11,16 @@ from sklearn.utils import check_random_state
 from skprivbn.utils._sklearn import Interval, StrOptions, validate_params
 from skprivbn.utils._typing import RandomStateLike
 
-GRAPH_CONSTRAINTS = {
+MODEL_CONSTRAINTS = {
     "n_samples": [Interval(Integral, 1, None, closed="left")],
     "n_features": [Interval(Integral, 1, None, closed="left")],
     "n_edges": [Interval(Integral, 0, None, closed="left"), None],
+    "random_state": ["random_state"],
+}
+GRAPH_CONSTRAINTS = {
+    **MODEL_CONSTRAINTS,
     "graph": [StrOptions({"erdos_renyi", "scale_free"})],
     "noise_scale": [Interval(Real, 0, None, closed="neither"), "array-like"],
-    "random_state": ["random_state"],
 }
 
 
@@ -221,17 +224,14 @@ def _default_edges(n_edges, n_features):
 
 @validate_params(
     {
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
-        "n_features": [Interval(Integral, 1, None, closed="left")],
+        **MODEL_CONSTRAINTS,
         "n_series": [Interval(Integral, 1, None, closed="left")],
         "n_lags": [Interval(Integral, 1, None, closed="left")],
-        "n_edges": [Interval(Integral, 0, None, closed="left"), None],
         "n_lagged_edges": [Interval(Integral, 0, None, closed="left"), None],
         "weight_range": [tuple, list],
         "lagged_weight_range": [tuple, list],
         "max_radius": [Interval(Real, 0, 1, closed="neither")],
         "noise_scale": [Interval(Real, 0, None, closed="neither")],
-        "random_state": ["random_state"],
     }
 )
 def make_var_sem(
@@ -317,8 +317,7 @@ def make_var_sem(
     rng = check_random_state(random_state)
     weight_range = check_weight_range(weight_range)
     lagged_range = check_weight_range(lagged_weight_range, "lagged_weight_range")
-    if n_edges is None:
-        n_edges = min(n_features, n_features * (n_features - 1) // 2)
+    n_edges = _default_edges(n_edges, n_features)
     if n_lagged_edges is None:
         n_lagged_edges = n_features
     if n_lagged_edges > n_features**2:

@@ -155,8 +155,8 @@ class DPCGMLearner(
         when no potential changes by more. ``inference="nlbp"`` solves the E-step by
         non-linear belief propagation as in [1]_ instead of by its dual: slower, with
         the same result; with `damping`, the weight of the previous tables in each of
-        its iterations (None: a growing weight, since a constant one does not converge
-        for Laplace noise).
+        its iterations, 1 - alpha of [1]_ (None: a growing weight, since a constant one
+        does not converge for Laplace noise).
         For "naive": `regularization` (1e-4), the ridge penalty; `projection` (True),
         whether noisy tables are first made non-negative, with the same total.
         For "psgd": `sampling_rate` (0.02), the probability of a row, or person, to be
@@ -428,16 +428,17 @@ class DPCGMLearner(
 
     def _learn(self, partition, states, several, progress):
         by_columns = holds_columns(partition)
-        search = plan_search(self, self._contribution(), several, by_columns)
+        # Which tables, with which noise, at which cost: before this is spent, nothing
+        # looks at the values of the rows, and mistakes that show without them are free.
+        search = plan_search(self, several, by_columns)
         n_parties = partition.n_parties if several else None
         noise = search.noise_of(n_parties, self.min_honest)
         if several and not by_columns:
             self._check_noise_fits(noise)
-        # Mistakes that show without the rows must not cost budget; and before it is
-        # spent, nothing looks at the values of the rows.
         if states is not None:
             self._check_states(states, search)
         spent = charge_fit(self, search, states, noise, several, by_columns)
+        # the rows: noisy tables, or noisy gradients
         if states is None:
             states = self._read_states(partition, search)
         make_layout = partial(layout_for, self, states)
@@ -448,6 +449,7 @@ class DPCGMLearner(
         else:
             *told, ledger = ask_holders(self, search, partition, states, noise, several)
             released = search.read(*told, noise, make_layout)
+            # what never sees a row: potentials of the field, from noisy tables
             self._keep(released, states, progress)
             if noise is not None:
                 report_tables(self, released, search, noise, n_parties)
@@ -501,12 +503,12 @@ class DPCGMLearner(
         return self
 
     def _contribution(self, states=None):
-        own = settings_of(self)
+        settings = settings_of(self)
         return Contribution(
-            own.kind or "record",
-            own.max_records if own.kind == "clip" else 1,
-            own.max_weight,
-            None if states is None else null_codes(states, own.null_state),
+            settings.kind or "record",
+            settings.max_records if settings.kind == "clip" else 1,
+            settings.max_weight,
+            None if states is None else null_codes(states, settings.null_state),
         )
 
     def _checked_bins(self):
@@ -531,25 +533,23 @@ class DPCGMLearner(
     def _descend(self, layout, partition, states, progress):
         """Learn by noisy gradients, without tables."""
         codes, persons, _ = rows_of(self, partition, states)
-        own, delta = settings_of(self), delta_of(self)
+        settings, budget = settings_of(self), (self.epsilon, delta_of(self))
+        rate, n_steps = settings.sampling_rate, settings.n_steps
         theta = private_gradient_descent(
             codes,
             layout,
-            self.epsilon,
-            delta,
+            *budget,
             progress,
             persons,
-            sampling_rate=own.sampling_rate,
-            n_steps=own.n_steps,
-            clip=own.clip,
-            learning_rate=own.learning_rate,
+            sampling_rate=rate,
+            n_steps=n_steps,
+            clip=settings.clip,
+            learning_rate=settings.learning_rate,
         )
         self._set_model(layout, theta, states)
-        self.n_iter_ = own.n_steps
-        multiplier = noise_multiplier(
-            self.epsilon, delta, own.sampling_rate, own.n_steps
-        )
-        noise = CountMechanism("gaussian", self.epsilon, delta, multiplier, 1.0)
+        self.n_iter_ = n_steps
+        multiplier = noise_multiplier(*budget, rate, n_steps)
+        noise = CountMechanism("gaussian", *budget, multiplier, 1.0)
         report_noise(self, noise, self._protects(), math.nan)
         for name in _OF_TABLES:  # those of a fit before
             vars(self).pop(name, None)

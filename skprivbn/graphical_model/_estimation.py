@@ -313,9 +313,9 @@ def nonlinear_belief_propagation(
     tol : float, default=1e-4
         Stop when the mean change of a cell is below this fraction of the noise.
     damping : float, default=None
-        Weight of the tables before in every iteration, as in the paper, with which the
-        iterates keep jumping around the kinks of the Laplace likelihood. None gives
-        1 - 2 / (k + 1) in iteration k, with which they do not.
+        Weight of the tables before in every iteration, 1 - alpha of the paper. With a
+        constant one the iterates keep jumping around the kinks of the Laplace
+        likelihood. None gives 1 - 2 / (k + 1) in iteration k, with which they do not.
 
     Returns
     -------
@@ -328,8 +328,8 @@ def nonlinear_belief_propagation(
     for k in range(1, max_iter + 1):
         shifted = theta + log_noise_gradient(tables, expected)
         proposal = n_records * layout.marginals(shifted)[1]
-        step = 2 / (k + 1) if damping is None else 1 - damping
-        change = step * (proposal - expected)
+        alpha = 2 / (k + 1) if damping is None else 1 - damping
+        change = alpha * (proposal - expected)
         expected = expected + change
         if np.abs(change).mean() <= smallest:
             break
@@ -432,6 +432,9 @@ def collective_em(
 ):
     """Algorithm 2 of the paper, stopped before it learns the noise.
 
+    Where the paper writes n for the hidden tables and y for the released ones, these
+    are `expected` and ``tables.values``; N is `n_records`.
+
     Parameters
     ----------
     tables : NoisyTables
@@ -464,12 +467,13 @@ def collective_em(
     best, best_iter = np.inf, 0
     for n_iter in range(1, max_iter + 1):
         with progress.step() as tell:
-            if e_step == "dual":
+            if e_step == "dual":  # whose shift is the M-step's answer as well
                 shift, expected = expected_tables_by_dual(
                     tables, theta, n_records, shift
                 )
                 new = theta + shift
             else:
+                # E-step: most probable tables; M-step: potentials that expect these
                 expected = nonlinear_belief_propagation(
                     tables, theta, n_records, damping=damping
                 )

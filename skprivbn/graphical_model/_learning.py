@@ -44,17 +44,21 @@ def estimate_potentials(tables, learner, progress):
     if exact or learner.method == "naive":
         penalty = _EXACT_PENALTY if exact else settings.regularization
         theta, n_iter, converged = naive_mle(
-            tables, penalty, settings.max_iter, progress, settings.projection
+            tables,
+            penalty,
+            max_iter=settings.max_iter,
+            projection=settings.projection,
+            progress=progress,
         )
     elif learner.method == "cgm":
         theta, n_iter, converged = collective_em(
             tables,
-            "nlbp" if settings.inference == "nlbp" else "dual",
-            settings.discrepancy,
-            settings.max_iter,
-            settings.tol,
-            progress,
-            settings.damping,
+            e_step="nlbp" if settings.inference == "nlbp" else "dual",
+            discrepancy=settings.discrepancy,
+            max_iter=settings.max_iter,
+            tol=settings.tol,
+            damping=settings.damping,
+            progress=progress,
         )
     else:
         theta = empirical_bayes(tables, progress=progress)

@@ -51,15 +51,13 @@ def holds_columns(X):
     return isinstance(X, VerticalPartition | RemoteColumns)
 
 
-def plan_search(learner, contribution, several, by_columns):
+def plan_search(learner, several, by_columns):
     """Return which tables a learner asks for.
 
     Parameters
     ----------
     learner : DPCGMLearner
         That knows its columns.
-    contribution : Contribution
-        What one person may add.
     several : bool
         Whether several holders make the noise together.
     by_columns : bool
@@ -70,7 +68,7 @@ def plan_search(learner, contribution, several, by_columns):
     search : TableSearch
     """
     nodes, cliques, ties = learner._nodes(), learner.cliques, None
-    settings = settings_of(learner)
+    settings, contribution = settings_of(learner), learner._contribution()
     if isinstance(cliques, str) and cliques in SEARCHES:
         kind = SEARCHES[cliques] if several or cliques == "aim" else PrivateTree
     else:
@@ -159,16 +157,12 @@ def check_combinations(learner, several, aligned, states):
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
     cliques = learner.cliques if isinstance(learner.cliques, str) else None
     mst, chosen_privately = cliques == "mst", cliques in ("aim", "mst")
-    refused = {
-        "method='psgd'": psgd,
-        "epsilon=None": learner.epsilon is None,
-    }
-    for what, chosen in refused.items():
-        if chosen and several:
-            raise ValueError(
-                f"{what} works for one holder of all rows only, not with party=, "
-                "parties= or a partition"
-            )
+    if several and (psgd or learner.epsilon is None):
+        what = "method='psgd'" if psgd else "epsilon=None"
+        raise ValueError(
+            f"{what} works for one holder of all rows only, not with party=, parties= "
+            "or a partition"
+        )
     given = [name for name, values in aligned.items() if values is not None]
     if psgd and ("sample_weight" in given or chosen_privately):
         raise ValueError(

@@ -322,7 +322,8 @@ class PrivateSearchCV(
         sums, fit_costs = zip(*outcomes)
         tested = sum(weight_sum(weights[test]) for _, test in splits)
         totals = np.reshape(sums, (len(candidates), len(splits))).sum(axis=1)
-        self._warn_if_exact(fit_costs, shared)
+        if any(math.isinf(cost.epsilon) for cost in fit_costs):
+            warn_of_exact_fits(self.estimator, shared)
 
         self.best_index_, scores = choice.release(totals, tested)
         self.cv_results_ = parameter_table(candidates) | scores
@@ -390,10 +391,6 @@ class PrivateSearchCV(
                 "Lower the epsilon of the estimator or of the search, try fewer "
                 "candidates, or use method='random_trials'"
             )
-
-    def _warn_if_exact(self, costs, accountant):
-        if any(math.isinf(cost.epsilon) for cost in costs):
-            warn_of_exact_fits(self.estimator, accountant)
 
     def _make_choice(self, n_candidates):
         bounds = check_score_bounds(self.score_bounds)

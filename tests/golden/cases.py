@@ -375,7 +375,8 @@ def add_fields():
     # iterations end within a tolerance, after steps that differ between processors
     exact, noisy = {"epsilon": None, "rtol": 1e-7}, {"noisy": True, "rtol": 1e-7}
     field_of("exact chain", ONE_HOLDER, **exact)
-    field_of("exact tree", ONE_HOLDER, cliques="tree", **exact)
+    # 6e-7 apart on two processors
+    field_of("exact tree", ONE_HOLDER, cliques="tree", **exact | {"rtol": 1e-6})
     field_of("exact triangle", ONE_HOLDER, cliques=[(0, 1), (1, 2, 3)], **exact)
     field_of("exact loop", ONE_HOLDER, method_params={"inference": "loopy"}, **exact)
     for method in ("auto", "cgm", "naive"):
