@@ -62,6 +62,7 @@ from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
     UncountedFitsMixin,
     delta_of,
+    warn_of_fit,
 )
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.utils import tell_progress
@@ -405,8 +406,9 @@ class DPCGMLearner(
         aligned = {"individual": individual, "sample_weight": sample_weight}
         partition = self._check_rows(X, party, **aligned)
         several = party is not None or self.parties is not None or is_partition(X)
+        warn = partial(warn_of_fit, self)
         states = public_states(
-            self.states, self._nodes(), partition, self._checked_bins()
+            self.states, self._nodes(), partition, self._checked_bins(), warn
         )
         check_combinations(self, several, aligned, states)
         if holds_columns(partition):
@@ -525,7 +527,8 @@ class DPCGMLearner(
         """Return states that are read off the rows, once they have been checked."""
         (block,) = partition._blocks.values()
         bins = self._checked_bins()
-        states = states_from_data(block["X"], self._nodes(), bins)
+        warn = partial(warn_of_fit, self)
+        states = states_from_data(block["X"], self._nodes(), bins, warn)
         states = check_domain(states, bins, self._nodes())
         self._check_states(states, search)
         return states

@@ -172,7 +172,7 @@ def check_column_states(states, nodes):
     return {node: check_states(node, labels) for node, labels in states.items()}
 
 
-def public_states(states, nodes, partition, bins):
+def public_states(states, nodes, partition, bins, warn=warn_leak):
     """Return the states that are known without the rows, or None.
 
     Parameters
@@ -185,6 +185,8 @@ def public_states(states, nodes, partition, bins):
         Its categories are taken for columns that the user gives nothing for.
     bins : dict of str to tuple
         Edges of continuous columns.
+    warn : callable, default=warn_leak
+        Says what is taken to be public.
 
     Returns
     -------
@@ -207,7 +209,7 @@ def public_states(states, nodes, partition, bins):
     if unknown:
         return None if states is None else check_domain(states, bins, nodes)
     if rest and not is_remote:
-        warn_leak(
+        warn(
             "the categories of the columns are taken to be public, and which columns "
             "hold booleans. What pandas makes of the values that occur is not "
             "(astype('category'); a column of objects if one boolean is missing): it "
@@ -280,8 +282,8 @@ def public_types(types, states, bins):
     }
 
 
-def states_from_data(X, nodes, bins=()):
-    """Read states off the data, which is not private, and say so.
+def states_from_data(X, nodes, bins, warn):
+    """Read states off the data, which is not private, and say so by `warn`.
 
     Those of columns with bins are known. Of a continuous column, every value would be a
     state, and samples would repeat the values of real records.
@@ -301,7 +303,7 @@ def states_from_data(X, nodes, bins=()):
                 "column first, as FederatedKBinsDiscretizer does, or declare states= "
                 f"(more than {MAX_STATES} are not read off the rows)"
             )
-    warn_leak(
+    warn(
         "the states of the columns are read off the data: which values occur is "
         "released exactly, outside the privacy guarantee. Pass states= with the "
         "publicly known states"

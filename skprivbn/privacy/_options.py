@@ -16,8 +16,8 @@ from skprivbn.utils._sklearn import Interval
 #: uncounted fits of an estimator; its clones have the same list. Not an attribute:
 #: scikit-learn wants clones to have parameters only, and pickles need not know.
 _uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()
-#: not empty once it was said that an estimator, or a clone of it, scores exactly
-_scored: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+#: what was said about an estimator, and by which of its clones; these share it, too
+_said: WeakKeyDictionary[Any, dict[str, ref]] = WeakKeyDictionary()
 #: by the id of transformed rows, while they live: which step was fitted without noise
 _exact_steps: dict[int, tuple[ref, str]] = {}
 
@@ -280,14 +280,29 @@ def words_of_noise(noise, signal):
 
 
 class UncountedFitsMixin:
-    """Lets clones of an estimator remember fits that no accountant counts."""
+    """Lets clones of an estimator remember uncounted fits, and what was said."""
 
     def __sklearn_clone__(self) -> Self:
         copy = super().__sklearn_clone__()  # type: ignore[misc]
         # Searches fit clones, each once: only together do they spend too much.
         _uncounted[copy] = _uncounted.setdefault(self, [])
-        _scored[copy] = _scored.setdefault(self, [])
+        _said[copy] = _said.setdefault(self, {})
         return copy
+
+
+def warn_of_fit(estimator: Any, message: str) -> None:
+    """Warn of what a fit tells, unless it is of a clone and another one has warned.
+
+    A search fits many clones, and every fit resets Python's memory of what was said.
+
+    Parameters
+    ----------
+    estimator : estimator
+    message : str
+    """
+    said = _said.setdefault(estimator, {})
+    if said.setdefault(message, ref(estimator))() is estimator:
+        warn_leak(message)
 
 
 def note_uncounted_fit(estimator: Any) -> None:
@@ -341,10 +356,11 @@ def warn_of_exact_step(estimator: Any, X: Any) -> None:
     """
     if getattr(estimator, "epsilon", None) is not None and id(X) in _exact_steps:
         name = _exact_steps[id(X)][1]
-        warn_leak(
+        warn_of_fit(
+            estimator,
             f"{name} in front of {type(estimator).__name__} was fitted without noise: "
             "together they have no finite epsilon, whatever this fit spends. Give it "
-            "epsilon= of its own, or replace it by public bounds, states or edges"
+            "epsilon= of its own, or replace it by public bounds, states or edges",
         )
 
 
@@ -364,9 +380,9 @@ def note_exact_score(estimator: Any) -> None:
     accountant = getattr(estimator, "accountant", None)
     if accountant is None or math.isinf(accountant.epsilon):
         return
-    told = _scored.setdefault(estimator, [])
-    if not told:
-        told.append(True)
+    said = _said.setdefault(estimator, {})
+    if "score" not in said:
+        said["score"] = ref(estimator)
         warn_leak(
             "score is an exact function of the rows, which the accountant does not "
             "count. For public rows that is fine; for private ones use "

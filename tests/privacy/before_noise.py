@@ -33,6 +33,7 @@ def watch_fit(estimator, X, beside=None, *, answers=None, n_parties=1):
         the fitted clone.
     """
     _options._uncounted.clear()  # whether a fit is the second is no news
+    _options._said.clear()
     again = () if answers is None else (answers.opened, answers.chosen)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

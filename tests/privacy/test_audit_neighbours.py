@@ -71,6 +71,7 @@ class Neighbours(Attack):
     def look(self, world, answers):
         """Return what was watched, and what is seen beside it."""
         _options._uncounted.clear()  # whether a fit is the second is no news
+        _options._said.clear()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             watch = self.fit(world, answers.opened, answers.chosen)
