@@ -17,6 +17,7 @@ from itertools import permutations
 import numpy as np
 
 from skprivbn.mixed_model._updates import STEP, second_derivatives, stencil
+from skprivbn.utils._linalg import symmetric, upper
 
 # Longest Newton step of an effect, in units of the predictor.
 _FAR = 2.0
@@ -96,31 +97,23 @@ class Expansion:
     @property
     def flat(self):
         """Everything in one row per cell, without the value."""
-        q = self.gradient.shape[1]
-        i, j = _pairs(q)
-        a, b, c = _triples(q)
-        pieces = [self.gradient, self.hessian[:, i, j], self.third[:, a, b, c]]
+        a, b, c = _triples(self.gradient.shape[1])
+        pieces = [self.gradient, upper(self.hessian), self.third[:, a, b, c]]
         pieces.append(self.products.reshape(len(self.gradient), -1))
         return np.concatenate(pieces, axis=1)
 
     @classmethod
     def from_flat(cls, value, flat, q):
         """Undo :attr:`flat`."""
-        n = len(flat)
-        i, j = _pairs(q)
-        sizes = np.cumsum([q, len(i), len(_triples(q)[0])])
-        gradient, hessian, third, products = np.split(flat, sizes, axis=1)
-        H, T = np.zeros((n, q, q)), np.zeros((n, q, q, q))
-        H[:, i, j] = H[:, j, i] = hessian
-        a, b, c = _triples(q)
-        for x, y, z in permutations((a, b, c)):
-            T[:, x, y, z] = third
-        return cls(value, gradient, H, T, products.reshape(n, q, -1))
-
-
-@cache
-def _pairs(q):
-    return np.triu_indices(q)
+        n, triples = len(flat), _triples(q)
+        sizes = np.cumsum([q, q * (q + 1) // 2, len(triples[0])])
+        gradient, hessian, told, products = np.split(flat, sizes, axis=1)
+        third = np.zeros((n, q, q, q))
+        for x, y, z in permutations(triples):
+            third[:, x, y, z] = told
+        return cls(
+            value, gradient, symmetric(hessian), third, products.reshape(n, q, -1)
+        )
 
 
 @cache
@@ -155,7 +148,7 @@ def expand(rows, shape, parameters, u):
     eta = predictors(rows, shape, parameters, u)
     by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
     Z, q = rows.Z, rows.Z.shape[1]
-    i, j = _pairs(q)
+    i, j = np.triu_indices(q)
     a, b, c = _triples(q)
     columns = [
         rows.log_likelihood(eta[:, None]),

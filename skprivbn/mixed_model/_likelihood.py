@@ -8,6 +8,7 @@ the scale of the effects is a coefficient, that of z u, so that its derivatives 
 same form as those of the fixed effects. Parameters are one vector, (beta, sigma).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -38,7 +39,14 @@ class Derivatives:
 
 
 class Family:
-    """A distribution and its link.
+    """A distribution and its link, of `k` events in `m` trials or exposures.
+
+    Subclasses have the methods ``log_likelihood(k, m, eta)`` of each row, but for what
+    does not depend on `eta`, ``derivatives(k, m, eta)``, which returns
+    :class:`Derivatives`, ``mean(eta)`` of one trial, or per unit of exposure,
+    ``saturated(k, m)``, the log-likelihood of each row where it is greatest, and
+    ``constant(k, m)``, the sum of what log-likelihoods leave out. Linear models need
+    ``mean`` only.
 
     Attributes
     ----------
@@ -47,22 +55,9 @@ class Family:
 
     name: str
     link: str
-
-    def log_likelihood(self, k, m, eta):
-        """Return the log-likelihood of each row, but for a constant."""
-        raise NotImplementedError
-
-    def derivatives(self, k, m, eta):
-        """Return :class:`Derivatives` of each row."""
-        raise NotImplementedError
-
-    def mean(self, eta):
-        """Return the expected value of one trial, or per unit of exposure."""
-        raise NotImplementedError
-
-    def saturated(self, k, m):
-        """Return the log-likelihood of each row where it is greatest."""
-        raise NotImplementedError
+    log_likelihood: Callable
+    derivatives: Callable
+    mean: Callable
 
     def intercept(self, gradient, information):
         """Return the intercept that fits the mean, from derivatives at zero.
@@ -79,7 +74,6 @@ class _Binomial(Family):
         return xlogy(k, k) + xlogy(m - k, m - k) - xlogy(m, m)
 
     def constant(self, k, m):
-        """Return the sum of what the log-likelihoods leave out."""
         return (gammaln(m + 1) - gammaln(k + 1) - gammaln(m - k + 1)).sum()
 
 
@@ -168,7 +162,6 @@ class _Poisson(Family):
         return xlogy(k, k) - xlogy(k, m) - k
 
     def constant(self, k, m):
-        """Return the sum of what the log-likelihoods leave out."""
         counts = np.divide(k, m, out=np.zeros_like(k), where=m > 0)
         return -(m * gammaln(counts + 1)).sum()
 

@@ -4,11 +4,12 @@ Features are standardised within a fit. What is estimated then is translated bac
 to features as they are.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from skprivbn.federation import Terms
 from skprivbn.mixed_model._likelihood import FAMILIES
@@ -119,45 +120,31 @@ class Design:
 
         Features are centred only where a random intercept makes up for it.
         """
-        columns = np.column_stack([np.ones(len(X)), X])[:, self.random.columns + 1]
-        return (columns - self._centres) / self._units
+        centred = replace(self, fit_intercept=True)
+        plain = replace(centred, mean=np.zeros_like(self.mean)).fixed(X)
+        centred, pieces = centred.fixed(X), [plain[:, :0]]
+        for _, members in self.random.terms:
+            columns = centred if INTERCEPT in members else plain
+            pieces.append(columns[:, np.array(members) + 1])
+        return np.hstack(pieces)
 
     @property
-    def _units(self):
-        """What columns of random effects are divided by: 1 for the intercept's."""
-        return np.append(1.0, self.scale)[self.random.columns + 1]
-
-    @property
-    def _centres(self):
-        means = np.append(0.0, self.mean)
-        return np.array(
-            [
-                means[c + 1] * (INTERCEPT in columns)
-                for _, columns in self.random.terms
-                for c in columns
-            ]
-        )
-
-    @property
-    def back_fixed(self):
-        """Matrix from estimated coefficients to those of features as they are."""
-        if not self.fit_intercept:
-            return np.diag(1 / self.scale)
+    def _back(self):
+        """Matrix from estimated coefficients and intercept to those of raw columns."""
         back = np.diag(np.append(1.0, 1 / self.scale))
         back[0, 1:] = -self.mean / self.scale
         return back
 
     @property
+    def back_fixed(self):
+        """Matrix from estimated coefficients to those of features as they are."""
+        return self._back if self.fit_intercept else self._back[1:, 1:]
+
+    @property
     def back_random(self):
         """Matrix from estimated random effects to those of columns as they are."""
-        back, start = np.diag(1 / self._units), 0
-        for _, members in self.random.terms:
-            if INTERCEPT in members:
-                i, end = start + members.index(INTERCEPT), start + len(members)
-                moved = self._centres[start:end] / self._units[start:end]
-                back[i, start:end] -= moved
-            start += len(members)
-        return back
+        back, terms = self._back, [np.array(m) + 1 for _, m in self.random.terms]
+        return block_diag(back[:0, :0], *(back[np.ix_(term, term)] for term in terms))
 
 
 #: iterations of the model without effects, and steps of theta of a linear model
