@@ -17,6 +17,7 @@ from scipy.optimize import minimize_scalar
 from skprivbn.federation import Me, Noisy, program
 from skprivbn.federation._rows import paired_blocks
 from skprivbn.federation._terms import NoisyTerms
+from skprivbn.mixed_model._checks import some
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._noise_report import noisy_number, report_noise
@@ -414,12 +415,10 @@ def _words(given, fit, terms):
     yield from words_of_noise(3 * given.std, counts.sum())
     hidden = counts <= 4 * std
     if np.any(hidden):
-        labels = [label for label, is_in in zip(terms.clusters, hidden) if is_in]
         yield (
-            f"clusters {labels[:5]}{' and others' if len(labels) > 5 else ''} have no "
-            f"more rows than noise makes, about {4 * std:.0f}: their effects are not "
-            "told; check the spelling of clusters=, merge clusters, or take a larger "
-            "epsilon"
+            f"clusters {some(terms.clusters, hidden)} have no more rows than noise "
+            f"makes, about {4 * std:.0f}: their effects are not told; check the "
+            "spelling of clusters=, merge clusters, or take a larger epsilon"
         )
     if fit.scale == 0:
         yield (

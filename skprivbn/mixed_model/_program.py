@@ -16,7 +16,6 @@ import numpy as np
 
 from skprivbn.federation import (
     Me,
-    RowWeights,
     Sum,
     TooFewRows,
     program,
@@ -54,11 +53,9 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     search = Search(me, survey, rows, look)
     # without effects: Newton's method
     while search.n_regressions < survey.terms.n_regressions:
-        vector = search.regression()
+        vector, weights = search.regression()
         try:
-            total = yield Sum(
-                vector, "gradient and Hessian without effects", search.weights
-            )
+            total = yield Sum(vector, "gradient and Hessian without effects", weights)
         except TooFewRows as few:
             search.end_at_best(few)
             break
@@ -67,21 +64,19 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     if survey.terms.drawn:
         yield from metropolis_em(search)
     while search.going:
-        vector = search.table()
+        vector, weights = search.table()
         try:
-            total = yield Sum(
-                vector, "log-likelihoods, gradient and Hessians", search.weights
-            )
+            total = yield Sum(vector, "log-likelihoods, gradient and Hessians", weights)
         except TooFewRows as few:
             search.end_at_best(few)
             break
         search.move(total)
     # standard errors and effects, where the search ended
-    total = search.final_table()
+    total, weights = search.final_table()
     if len(total):
-        total = yield Sum(total, "gradients of clusters at the end", search.weights)
-    vector = search.conclusion(total)
-    total = yield Sum(vector, "log-likelihood, information and effects", search.weights)
+        total = yield Sum(total, "gradients of clusters at the end", weights)
+    vector, weights = search.conclusion(total)
+    total = yield Sum(vector, "log-likelihood, information and effects", weights)
     estimates = search.estimate(total)
     return {"survey": survey.to_payload(), "estimates": vars(estimates)}
 
@@ -133,8 +128,16 @@ def _unit(typical):
     return 2.0 ** np.ceil(np.log2(max(*typical, 1.0)))
 
 
+def _together(parts):
+    """Return vectors and how much rows count in them as one of each."""
+    vectors, weights = zip(*parts)
+    return np.concatenate(vectors), joined(*weights)
+
+
 class Search:
     """What a party knows of the search: its own rows, and what totals tell.
+
+    What it adds to a sum, methods return with how much its rows count there.
 
     Parameters
     ----------
@@ -142,14 +145,7 @@ class Search:
     survey : Survey
     rows : OwnRows
     look : Look
-
-    Attributes
-    ----------
-    weights : RowWeights
-        How much own rows count in the vector made last.
     """
-
-    weights: RowWeights
 
     def __init__(self, me, survey, rows, look):
         self.survey, terms = survey, survey.terms
@@ -223,26 +219,25 @@ class Search:
         sizes = residuals / self.n_rows or 1.0, weight / self.n_rows or 1.0
         self.typical = tuple(a * b for a, b in zip(self.typical, sizes))
 
-    def _with_weights(self, table, parameters):
+    def _weighed(self, table, parameters):
         """Return a table of opened clusters, behind how much rows count in it."""
         eta = self.integral.predictors(parameters)
-        self.weights, told = self.weigh(eta, by_cluster=True)
-        return np.append(told[:2], table)
+        weights, told = self.weigh(eta, by_cluster=True)
+        return np.append(told[:2], table), weights
 
     # The model without effects, where the search starts and below which it cannot end
 
     def regression(self):
         """Return sums without effects, and at last a first table of the effects."""
-        vector, self.weights = self._sum_without_effects()
+        parts = [self._without_effects()]
         last = self.n_regressions == self.terms.n_regressions - 1
         if self.mixed and not self.terms.drawn and last:
-            parameters, weights = self.padded(self.without.parameters), self.weights
+            parameters = self.padded(self.without.parameters)
             table = self.integral.first_table(parameters)
-            vector = np.append(vector, self._with_weights(table, parameters))
-            self.weights = joined(weights, self.weights)
-        return vector
+            parts.append(self._weighed(table, parameters))
+        return _together(parts)
 
-    def _sum_without_effects(self):
+    def _without_effects(self):
         return regression_sums(self.data, self.without.parameters, self.typical)
 
     def _take_look(self, look):
@@ -325,14 +320,11 @@ class Search:
 
     def table(self):
         """Return a table of opened clusters, gradient and Hessians."""
-        vector, weights = np.zeros(0), None
-        if self.regressing:
-            vector, weights = self._sum_without_effects()
+        parts = [self._without_effects()] if self.regressing else []
         if self.mixed:
             table = self.integral.tabulate(self.parameters)
-            vector = np.append(vector, self._with_weights(table, self.parameters))
-        self.weights = joined(weights, self.weights) if self.mixed else weights
-        return vector
+            parts.append(self._weighed(table, self.parameters))
+        return _together(parts)
 
     def move(self, total):
         """Take steps of both models, with effects and without."""
@@ -427,8 +419,7 @@ class Search:
         self.final = np.rint(self._choose_final() * 2.0**20) / 2.0**20
         table = self.integral.final_table(self.final).ravel()
         eta = self.integral.predictors(self.final)
-        self.weights, _ = self.weigh(eta, by_cluster=True)
-        return table
+        return table, self.weigh(eta, by_cluster=True)[0]
 
     def conclusion(self, total):
         """Return own shares of the log-likelihood and its derivatives, and effects."""
@@ -442,9 +433,9 @@ class Search:
         groups = [(self.data.category, self.closed & self._tells_all)]
         rows = weigh([(self.data.trials, self.mean_weight)], groups)
         eta = self.integral.predictors(self.final)
-        self.weights = joined(self.weigh(eta, by_cluster=False)[0], rows)
         slope = replace(slope, value=slope.value + self._constant())
-        return np.append(slope.flat, np.where(own[:, None], alone, 0.0))
+        vector = np.append(slope.flat, np.where(own[:, None], alone, 0.0))
+        return vector, joined(self.weigh(eta, by_cluster=False)[0], rows)
 
     @property
     def _tells_all(self):
