@@ -49,30 +49,36 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     if rows is None:
         return {"survey": survey.to_payload()}
     random, reml = survey.terms.random, survey.terms.reml
+    # products of columns, of which nearly collinear ones are taken apart first
     own = _lay_out(survey, rows)
-    total = yield Sum(own.sums(), "products of columns, by shared cluster", own.opened)
+    vector, weights = own.sums()
+    total = yield Sum(vector, "products of columns, by shared cluster", weights)
     turn = decorrelate(own.read(total).totals[:-1, :-1])
     if np.any(turn != np.eye(len(turn))):
         # sums of columns that are collinear have lost what rows have not
         own.R[:, :-1] = own.R[:, :-1] @ turn
+        vector, weights = own.sums()
         total = yield Sum(
-            own.sums(), "products of features taken apart, by cluster", own.opened
+            vector, "products of features taken apart, by cluster", weights
         )
     sums = own.read(total)
     unit = np.sqrt(sums.precision)
     own.Z, own.R = own.Z / unit, own.R / unit
+    # theta: clusters of one party stay closed, which costs a sum in each step
     alone = own.products(own.closed)
     how = sums, random, reml, min(survey.terms.max_iter, MAX_STEPS)
     if np.any(own.closed):
-        found = yield from _explaining(searching(*how), alone, own.counted)
+        found = yield from _explaining(searching(*how), alone, own.rows_of_closed)
     else:
         found = find_theta(*how)
     fit, theta, n_steps, converged = found
+    # effects: of shared clusters every party knows them
     effects = predict_effects(sums.opened, random.matrix(theta), fit)
     told = own.closed & (survey.terms.release_effects == "all")
     if np.any(told):
         mine = predict_effects(alone, random.matrix(theta), fit) * own.held[:, None]
-        total = yield Sum(mine[told], "effects of clusters of one party", own.alone)
+        weights = own.rows_of_effects
+        total = yield Sum(mine[told], "effects of clusters of one party", weights)
         effects[told] = total.reshape(-1, effects.shape[1])
     nothing = vanished(sums.totals[:-1, :-1], turn)
     fit = fit.turned_back(turn, nothing, reml)
@@ -397,10 +403,10 @@ class _OwnColumns:
     numbers : ndarray of int of shape (n_rows, n_effects)
     closed, held : ndarray of bool of shape (n_numbers,)
         Effects of clusters of one party, and those of which this party has rows.
-    opened : callable
-        Returns the rows behind products.
-    counted, alone : RowWeights
-        Rows behind sums over closed clusters, and behind each effect of these.
+    weigh_products : callable
+        Returns how much rows count in products.
+    rows_of_closed, rows_of_effects : RowWeights
+        How much they do in a sum over closed clusters, and in each effect of these.
     """
 
     blocks: Blocks
@@ -411,17 +417,21 @@ class _OwnColumns:
     numbers: np.ndarray
     closed: np.ndarray
     held: np.ndarray
-    opened: Callable[[], RowWeights]
-    counted: RowWeights
-    alone: RowWeights
+    weigh_products: Callable[[], RowWeights]
+    rows_of_closed: RowWeights
+    rows_of_effects: RowWeights
 
     def sums(self):
-        """Return numbers of rows, and products in all and of opened clusters."""
+        """Return numbers of rows and products, in all and of opened clusters.
+
+        And what counts how much the rows do there.
+        """
         weights = self.weights[self.weights > 0]
         totals = [len(weights), np.log(weights).sum()]
         totals.extend(upper(self.R.T @ self.R))
         opened = ~self.closed
-        return np.append(totals, pack(self.products(opened), opened, self.factors))
+        products = pack(self.products(opened), opened, self.factors)
+        return np.append(totals, products), self.weigh_products
 
     def products(self, chosen):
         """Return the products of rows all of whose effects are chosen.
