@@ -265,7 +265,10 @@ class QuasiNewton:
             # as a mirrored sigma is just as good, it is not enough not to lose
             if not gain >= 1e-4 * promised - noise:
                 self._pairs = []
-                self.parameters = last + _part(promised, gain) * moved
+                # far from the top a parabola misleads where information is observed: it
+                # may pass between mirrored tops
+                part = 0.5 if self.observed else _part(promised, gain)
+                self.parameters = last + part * moved
                 if promised > noise:
                     return True
                 self.parameters = last
