@@ -336,6 +336,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         partition : HorizontalPartition or RemoteRows
             Checked; to be handed to :meth:`_federate`.
         """
+        raise NotImplementedError(f"{type(self).__name__} must implement _learn")
 
     def _run(self, partition, program, terms, **options):
         """Have the parties run a program; keep the ledger, return what they found.

@@ -36,6 +36,14 @@ class ScoredLast(Slope, FederatedEstimator, RegressorMixin):
     pass
 
 
+def test_an_estimator_without_learn_is_named():
+    class Nothing(FederatedEstimator):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Nothing must implement _learn"):
+        Nothing().fit(X, party=PARTY)
+
+
 def test_without_a_parameter_sums_are_masked():
     model = ScoredFirst().fit(X, 3 * X[:, 0], party=PARTY)
     assert model.coef_ == pytest.approx(3) and model.score(X, 3 * X[:, 0]) == 1

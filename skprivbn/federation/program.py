@@ -544,7 +544,15 @@ def program(terms: type[Terms]) -> Callable[[Callable], Program]:
     >>> mean.terms.__name__
     'Terms'
     """
-    return lambda function: Program(function, terms)
+    if not (isinstance(terms, type) and issubclass(terms, Terms)):
+        raise TypeError("write @program(Terms), with the class of its parameters")
+
+    def decorate(function):
+        if not inspect.isgeneratorfunction(inspect.unwrap(function)):
+            raise TypeError(f"{function.__name__} has no yield: a program has rounds")
+        return Program(function, terms)
+
+    return decorate
 
 
 #: what a program calls to make a round, and how rounds are called

@@ -590,3 +590,13 @@ def test_several_releases_that_share_a_budget_are_told(delta):
     with pytest.raises(PartyError) as caught:
         run(shared, CountTerms(epsilon=50.0, delta=delta, times=4, shared_by=3))
     assert caught.value.code == "refused"
+
+
+def test_a_program_has_terms_and_rounds():
+    with pytest.raises(TypeError, match=r"write @program\(Terms\)"):
+        program(lambda me: None)
+    with pytest.raises(TypeError, match="no_round has no yield"):
+
+        @program(Terms)
+        def no_round(me):
+            return me.block["X"]
