@@ -222,13 +222,14 @@ class RowsMixin(SavedVersionMixin):
         federation : Coordinator
             To be used as a context manager.
         """
-        backend = resolve_backend(backend or self.backend)
-        warn_of_roster(backend, partition.n_parties, has_noise=terms.has_noise())
-        recovers = getattr(backend, "recovery", False)
-        options = {"on_dropout": "continue"} if recovers else {}
         # under noise, how many rows a party has is not told, also if there is none
-        least = 0 if terms.has_noise() else 1
-        return partition.federate(program, terms, backend, min_rows=least, **options)
+        least, backend = 0 if terms.has_noise() else 1, backend or self.backend
+        federation = partition.federate(program, terms, backend, min_rows=least)
+        used, n_parties = federation.backend, partition.n_parties
+        warn_of_roster(used, n_parties, has_noise=terms.has_noise())
+        if getattr(used, "recovery", False):
+            federation.on_dropout = "continue"
+        return federation
 
 
 class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):

@@ -287,16 +287,13 @@ class PartySession:
     def _secret(self, peer):
         if peer == self.name or peer not in self._ends:
             raise ProtocolError("no such peer in this session")
-        mine, theirs = self._ends[self.name], self._ends[peer]
-        # the other end looks for it the other way round, if it was shown the same keys
-        pair = self.keys_hash, mine, theirs
-        secret = self._pairs.get(pair)
-        if secret is None:
-            shared = self._ephemeral.exchange(theirs[2])
+        # both ends find the same, if they were shown the same keys of all
+        pair = self.keys_hash, frozenset((self.name, peer))
+        if pair not in self._pairs:
+            mine, theirs = self._ends[self.name], self._ends[peer]
             about = self.session, self.roster_hash, mine, theirs
-            secret = self._pairs[pair] = PairSecret(shared, *about)
-            self._pairs[self.keys_hash, theirs, mine] = secret
-        return secret
+            self._pairs[pair] = PairSecret(self._ephemeral.exchange(theirs[2]), *about)
+        return self._pairs[pair]
 
     def channel(self, peer):
         """Return the sealed channel to a peer."""

@@ -26,7 +26,7 @@ from skprivbn.federation._session import HostPolicy, check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import Program
-from skprivbn.federation.runner import Runner
+from skprivbn.federation.runner import JOIN, Runner
 
 #: characters of what a person at a site writes to the researcher
 MAX_WORDS = 1000
@@ -242,7 +242,7 @@ class Coordinator(ABC):
             for topic, words in self.backend.describe(self.roster).items():
                 topic = topic.replace("_", " ")
                 self.ledger.note(words, topic, agreement["backend"])
-        self._say("session.join", dict.fromkeys(self.roster, {"agreement": agreement}))
+        self._answer(dict.fromkeys(self.roster, {"agreement": agreement}), JOIN)
 
     def _same_point(self):
         """Return what all parties wait for; name the one that waits for another."""
@@ -315,30 +315,29 @@ class Coordinator(ABC):
             self.ledger.learns("all parties", what, is_total=True)
         self._answer(dict.fromkeys(self.active, {"total": total.to_payload()}), what)
 
-    def _answer(self, answers, what=""):
-        """Tell parties what they wait for, and hear what they say next."""
-        for name in answers:
-            del self._said[name]
-        self._say("next", answers, what)
+    def _answer(self, answers, what="next"):
+        """Tell parties what they wait for, and hear what they say next: a round trip.
 
-    def _say(self, operation, each, what=""):
-        """Do one round trip."""
+        In the first they wait to be asked, and have said nothing.
+        """
         self.ledger.n_rounds += 1
         encoded: dict = {}
         requests = {
-            name: self._request(name, operation, payload, what, encoded)
-            for name, payload in each.items()
+            name: self._request(name, payload, what, encoded)
+            for name, payload in answers.items()
         }
+        for name in answers:
+            self._said.pop(name, None)
         replies = self._exchange(requests, self.timeout)
         told = {}
-        for name in each:
+        for name in answers:
             said, code = self._read(name, replies.get(name))
             if code is None:
                 self._said[name] = said
                 if "released" in said:
                     told[name] = said.pop("released")
             else:
-                self._lose(name, what or operation, code)
+                self._lose(name, what, code)
         # in the order of the roster, whoever was answered last
         self._said = {n: self._said[n] for n in self.roster if n in self._said}
         if told:
@@ -372,7 +371,7 @@ class Coordinator(ABC):
             raise ProtocolError("the parties do not tell the same release")
         return values
 
-    def _request(self, name, operation, payload, what, encoded):
+    def _request(self, name, payload, what, encoded):
         # what is the same for several parties is encoded once
         key = id(payload), self._sequences[name]
         if key not in encoded:
@@ -380,7 +379,7 @@ class Coordinator(ABC):
                 {
                     "session": self.session,
                     "sequence": self._sequences[name],
-                    "operation": operation,
+                    "operation": JOIN if "agreement" in payload else "next",
                     "payload": payload,
                 }
             )
@@ -394,8 +393,7 @@ class Coordinator(ABC):
             size -= sum(map(len, payload["sealed"].values()))
         told = "roster, estimator, public parameters"
         tells = told if "agreement" in payload else ""
-        words, message_part = what or operation, message[:size]
-        self.ledger.record(words, COORDINATOR, name, message_part, kind, tells)
+        self.ledger.record(what, COORDINATOR, name, message[:size], kind, tells)
         return message
 
     def _read(self, name, message):
@@ -569,6 +567,8 @@ def _is_same(one, other, rtol):
         one, other = np.asarray(one), np.asarray(other)
         if one.shape != other.shape:
             return False
+        if one.dtype == other.dtype and one.tobytes() == other.tobytes():
+            return True
         # NaN stands for what is not told
         same = (one == other) | (one != one) & (other != other)
         if rtol == 0 or one.dtype.kind == "b":

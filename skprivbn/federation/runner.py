@@ -26,6 +26,7 @@ from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._session import Agreement, HostPolicy, PartySession
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.gate import (
+    ALL_DIGITS,
     check_rows,
     count_numbers,
     round_numbers,
@@ -53,6 +54,9 @@ MAX_TERMS_BYTES = 1 << 26
 MAX_KEY_BYTES = 1 << 23
 #: bytes of what a researcher chooses; without arguments; for each party
 MAX_CHOICE_BYTES, ENVELOPE_BYTES, PARTY_BYTES = 1 << 20, 1 << 12, 1 << 10
+
+#: the operation of the first message; all that follow are answers
+JOIN = "session.join"
 
 # who reads a sum, as coordinators are told
 _FOR: dict[str, dict] = {"parties": {}, "all": {"for": "all"}}
@@ -119,6 +123,8 @@ class Runner:
         """Forget the keys and the state of a session."""
         self._agreement = self._session = None
         self._protocol = self._terms = self._noise = None
+        #: of exact numbers for the researcher, alike at all parties
+        self._digits = ALL_DIGITS
         self._backend, self._sums = None, {}
         #: the rest of the session, as a generator of replies
         self._rest: Any = None
@@ -157,7 +163,7 @@ class Runner:
         digest = None
         try:
             # before anything is computed from it
-            most_bytes = max(self._most_bytes(), self._last_length)
+            most_bytes = max(self._expected_bytes, self._last_length)
             require(len(message) <= most_bytes, "too-large")
             digest = hashlib.sha256(message).digest()
             if digest == self._last_digest:
@@ -185,17 +191,13 @@ class Runner:
         self._last_length = len(message) if digest is not None else 0
         return reply
 
-    def _most_bytes(self):
-        """Return how long the next message may be."""
-        return self._expected_bytes
-
     def _check_request(self, request):
         if (
             not isinstance(request, dict)
             or {key: type(value) for key, value in request.items()} != _REQUEST_TYPES
         ):
             raise ProtocolError("malformed request")
-        if request["operation"] == "session.join":
+        if request["operation"] == JOIN:
             require(self._agreement is None)
             self._forget()
         else:
@@ -209,11 +211,18 @@ class Runner:
         return request
 
     def _answer(self, request):
+        """Go on with what the coordinator says; return what is said next."""
         name, payload = request["operation"], request["payload"]
-        if name == "session.join" and payload.keys() == {"agreement"}:
+        if name == JOIN and payload.keys() == {"agreement"}:
             return self._join(**payload)
         require(name == "next" and self._rest is not None)
-        return self._next(payload)
+        self._n_rounds += 1
+        most = self._policy.max_rounds
+        require(most is None or self._n_rounds <= most, "too-many-rounds")
+        self._expected_bytes = 0  # unless the next step says what it waits for
+        reply = self._rest.send(payload)
+        beside, self._beside = self._beside, {}
+        return reply | beside
 
     def _join(self, agreement):
         """Check what is asked, before any data are read; return a signed greeting."""
@@ -268,16 +277,6 @@ class Runner:
     def _load(self):
         """Get the block ready, now that all parties have signed the agreement."""
 
-    def _next(self, answer):
-        """Go on with what the coordinator answered; return what is said next."""
-        self._n_rounds += 1
-        most = self._policy.max_rounds
-        require(most is None or self._n_rounds <= most, "too-many-rounds")
-        self._expected_bytes = 0  # unless the next step says what it waits for
-        reply = self._rest.send(answer)
-        beside, self._beside = self._beside, {}
-        return reply | beside
-
     def _run(self) -> Generator[dict, dict, None]:
         """One session: greetings, the program, a comparison, the result."""
         n_parties = len(self._agreement.roster)
@@ -288,6 +287,8 @@ class Runner:
         self._load()
         n_columns = (*np.shape(self._block.get("X", ())), 1, 1)[1]
         self._noise = self._terms.noise(n_columns, n_parties)
+        if self._noise is None:  # else there is nothing exact to be rounded
+            self._digits = self._session.round_results
         agreement, policy = self._agreement, self._policy
         me = Me(
             self._block,
@@ -301,7 +302,8 @@ class Runner:
             self._session.min_cell_count,
             policy.min_rows,
         )
-        result = self._round((yield from self._converse(self._protocol(me))))
+        result = yield from self._converse(self._protocol(me))
+        result = round_numbers(result, self._digits)
         self._tells("result", "the result", count_numbers(result))
         yield from self._compare()
         self._closed = True
@@ -339,12 +341,6 @@ class Runner:
                 # at all parties alike: the program may step back
                 answer = refusal
 
-    def _round(self, told):
-        """Round exact numbers for the researcher, alike at all parties."""
-        if self._noise is not None:
-            return told
-        return round_numbers(told, self._session.round_results)
-
     def _tells(self, kind, what, n_numbers):
         """Announce exact numbers while all parties are needed: who refuses ends it."""
 
@@ -374,14 +370,16 @@ class Runner:
         limits = session.min_rows, session.min_cell_count
         weights = step.weights if max(limits) > 1 else COUNTS  # nothing to count
         weights = weights() if callable(weights) else weights
-        told, cells = with_rows(vector, weights, self._count_rows()), np.arange(0)
-        if isinstance(weights, RowWeights) and session.min_cell_count <= 1:
-            # nobody hides counts: cells need not travel
-            cells = vector.size + np.arange(len(weights.cells))
-        total = yield from self._add("parties", np.delete(told, cells), step)
-        total = np.insert(total, np.full(len(cells), vector.size), 0)
+        told, size = with_rows(vector, weights, self._count_rows()), vector.size
+        cells = weights.cells if isinstance(weights, RowWeights) else ()
+        is_left_out = len(cells) > 0 and session.min_cell_count <= 1
+        if is_left_out:  # nobody hides counts: cells need not travel
+            told = np.delete(told, size + np.arange(len(cells)))
+        total = yield from self._add("parties", told, step)
+        if is_left_out:
+            total = np.insert(total, np.full(len(cells), size), 0)
         self._has_uncompared_total = True
-        return check_rows(total, vector.size, step.what, weights, *limits)
+        return check_rows(total, size, step.what, weights, *limits)
 
     def _release(self, step):
         """Add a vector to those of all parties; the next reply tells the total."""
@@ -391,7 +389,7 @@ class Runner:
             self._beside = {"released": None}
             raise
         self._opens()
-        total = self._round(total)
+        total = round_numbers(total, self._digits)
         # One party says the numbers, the others that they have the same.
         digest = hashlib.sha256(encode(total)).digest()
         self._beside = {"released": total if self.name == self._counted[0] else digest}

@@ -42,6 +42,7 @@ from skprivbn.federation import (
     Runner,
     decode,
     encode,
+    runner,
 )
 from skprivbn.federation._session import Agreement
 from tests.crypto.test_signed import shift_with_a_fitting_tag
@@ -121,7 +122,7 @@ def without_a_rule_on_losses(monkeypatch):
 
 def without_limits(monkeypatch):
     """Take a defence out: parties decode messages of any length."""
-    monkeypatch.setattr(Runner, "_most_bytes", lambda self: 2**31)
+    monkeypatch.setattr(runner, "ENVELOPE_BYTES", 2**31)
 
 
 def without_signed_terms(monkeypatch):

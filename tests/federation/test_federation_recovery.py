@@ -68,7 +68,7 @@ def test_attack_so_many_are_kept_from_comparing_totals(monkeypatch):
     """More than may be lost at all: whoever is left would compare with nobody."""
 
     class Muting(InProcessFederation):
-        def _answer(self, answers, what=""):
+        def _answer(self, answers, what="next"):
             for answer in answers.values():
                 if "signed" in answer:
                     # of three others, 64 bytes each

@@ -86,7 +86,7 @@ def test_the_coordinator_cannot_open_what_it_adds(backend):
     totals = []
 
     class Curious(InProcessFederation):
-        def _answer(self, answers, what=""):
+        def _answer(self, answers, what="next"):
             totals.extend(a["total"] for a in answers.values() if "total" in a)
             super()._answer(answers, what)
 
@@ -193,7 +193,7 @@ def tell_apart():
     """Return what a coordinator gets that tells one party another choice."""
 
     class TwoTongues(InProcessFederation):
-        def _answer(self, answers, what=""):
+        def _answer(self, answers, what="next"):
             if "choice" in next(iter(answers.values())):
                 answers = {n: {"choice": int(n == "p0")} for n in answers}
             super()._answer(answers, what)
@@ -257,7 +257,7 @@ def test_a_choice_that_fits_no_schema_ends_the_session():
 
 def test_parties_that_hear_different_choices_cannot_be_summed():
     class TwoTongues(InProcessFederation):
-        def _answer(self, answers, what=""):
+        def _answer(self, answers, what="next"):
             if "choice" in next(iter(answers.values())):
                 answers = {n: {"choice": int(n == "p0")} for n in answers}
             super()._answer(answers, what)
@@ -277,7 +277,7 @@ def test_without_binding_they_are_summed(monkeypatch):
         return choice
 
     class TwoTongues(InProcessFederation):
-        def _answer(self, answers, what=""):
+        def _answer(self, answers, what="next"):
             if "choice" in next(iter(answers.values())):
                 answers = {n: {"choice": int(n == "p0")} for n in answers}
             super()._answer(answers, what)

@@ -262,7 +262,7 @@ def test_attack_a_long_message_is_refused_before_it_is_decoded(
 
 
 def test_without_the_limit_a_long_message_is_decoded(decoded, monkeypatch):
-    monkeypatch.setattr(Runner, "_most_bytes", lambda self: 2**31)
+    monkeypatch.setattr(runner, "ENVELOPE_BYTES", 2**31)
     party, request = stop_before("total")
     tell(party, request, payload=request["payload"] | {"padding": LONG})
     assert decoded[-1] > len(LONG)

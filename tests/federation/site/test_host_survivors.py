@@ -56,12 +56,12 @@ def test_attack_survivors_that_are_no_roster(sites):
 
 
 def test_remembered_before_it_is_checked_no_roster_is_answered(sites, monkeypatch):
-    def too_soon(self, answer):
-        if "survivors" in answer:
-            self._hold_roster(answer["survivors"])
-        return Runner._next(self, answer)
+    def too_soon(self, request):
+        if "survivors" in request["payload"]:
+            self._hold_roster(request["payload"]["survivors"])
+        return Runner._answer(self, request)
 
-    monkeypatch.setattr(SiteHost, "_next", too_soon)
+    monkeypatch.setattr(SiteHost, "_answer", too_soon)
     spoil(sites)
     with pytest.raises(PartyError) as caught:
         ask(sites)
