@@ -10,8 +10,6 @@ every number on its own with the package phe, as one would write it without pack
 
 import argparse
 import time
-from contextlib import contextmanager, nullcontext
-from unittest.mock import patch
 
 import numpy as np
 from _record import record
@@ -22,7 +20,6 @@ from skprivbn.crypto import (
     PaillierBackend,
     PlaintextBackend,
 )
-from skprivbn.crypto._authentication import TagRing, TagSecrets
 from skprivbn.federation import (
     ALL_ROWS,
     Hear,
@@ -148,86 +145,6 @@ def compare(series, cases, seconds, names):
             }
 
 
-def compare_tags(cases, seconds):
-    """Yield what it costs that sums are authenticated: whole sums, there and back."""
-    series = "authenticated to not"
-    header = ("backend", "parties", "values", "CPU", "bytes", "sent", "returned")
-    print(
-        f"\n{series}\n{{:18}}{{:>8}}{{:>8}}{{:>8}}{{:>8}}{{:>8}}{{:>10}}".format(
-            *header
-        )
-    )
-    for name, n_parties, length in cases:
-        times, sizes = {True: [], False: []}, {}
-        for tagged in (True, False, False, True):
-            with nullcontext() if tagged else not_authenticated():
-                cpu, sizes[tagged] = measure_whole(
-                    BACKENDS[name], n_parties, length, seconds
-                )
-            times[tagged].append(cpu)
-        ratio = min(times[True]) / min(times[False])
-        sent, returned = (a / b for a, b in zip(sizes[True], sizes[False]))
-        both = sum(sizes[True]) / sum(sizes[False])
-        print(
-            f"{name:18}{n_parties:8d}{length:8d}{ratio:8.2f}{both:8.3f}{sent:8.3f}"
-            f"{returned:10.3f}",
-            flush=True,
-        )
-        yield {
-            "series": series,
-            "backend": name,
-            "parties": n_parties,
-            "values": length,
-            "CPU": ratio,
-            "bytes": both,
-            "bytes sent": sent,
-            "bytes returned": returned,
-        }
-
-
-def measure_whole(backend, n_parties, length, seconds):
-    """Return CPU seconds of a sum that comes back, and bytes sent and returned."""
-    rng = np.random.default_rng(0)
-    vectors = 10.0 ** rng.uniform(0, 4, (n_parties, length))
-    blocks = {f"party {i}": {"vector": v} for i, v in enumerate(vectors)}
-    with InProcessFederation(blocks, sums, Terms(), backend) as federation:
-        run_sum(federation)
-        n_entries = len(federation.ledger.entries)
-        run_sum(federation)
-        entries = federation.ledger.entries[n_entries:]
-        sizes = [
-            sum(e.n_bytes for e in entries if (e.sender == "coordinator") is returned)
-            for returned in (False, True)
-        ]
-        times = []
-        while sum(times) < seconds or len(times) < 5:
-            start = time.process_time()
-            run_sum(federation)
-            times.append(time.process_time() - start)
-    return min(times), sizes
-
-
-@contextmanager
-def not_authenticated():
-    """Sums without tags."""
-    nothing = {
-        "secrets": lambda self, stream, number, name, length, parties: TagSecrets(
-            self, None, {}
-        ),
-        "n_digits": 0,
-    }
-    no_tags = {
-        "tag": lambda self, integers, party: integers[:, :0],
-        "check": lambda self, integers, digits, parties: None,
-    }
-
-    with (
-        patch.multiple(TagRing, **nothing),
-        patch.multiple(TagSecrets, **no_tags),
-    ):
-        yield
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=0.5, help="CPU per line")
@@ -245,17 +162,6 @@ def main():
         *compare("parties", [(k, large) for k in (5, 10, 20)], seconds, quick),
         *compare("values", [(3, n) for n in (200, 2000, 20000)], seconds, quick),
     ]
-    rows += compare_tags(
-        [
-            ("masking", 3, 100),
-            ("masking", 10, 100),
-            ("masking", 10, large),
-            ("masking", 3, 20000),
-            ("ckks", 10, small),
-            ("ckks", 10, large),
-        ],
-        seconds,
-    )
     record("backends", rows)
 
 

@@ -1,6 +1,6 @@
 """Which rows to send: divergence of collective networks by selection and fraction.
 
-Run with ``python benchmarks/study_collective_rows.py`` (four minutes). Divergences are
+Run with ``python benchmarks/study_collective_rows.py`` (a minute). Divergences are
 from the pooled fit of the same structure, medians over seeds for Asia and ALARM. Where
 Asia's structure is learnt, from 6,000 rows of two sites by BIC with a known ordering,
 the shares of runs are kept that found both links across sites, and that found a false

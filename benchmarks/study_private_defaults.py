@@ -7,10 +7,10 @@ measures by itself and estimates by our inference (``_quick_aim.py``), which is 
 and no less exact. Each seed splits the rows anew: one half to learn from, the other to
 test on.
 
-``python benchmarks/study_private_defaults.py numbers`` fits mixtures, Gaussian
-networks, scalers and PCA. ``DIFFPRIVLIB=<the Python of an environment that has it>``
-fits diffprivlib's estimators to the same rows, with the same bounds: it does not import
-with the scikit-learn of today. Its KMeans stands beside our mixture.
+``python benchmarks/study_private_defaults.py numbers``, the default, fits mixtures,
+Gaussian networks, scalers and PCA. ``DIFFPRIVLIB=<the Python of an environment that has
+it>`` fits diffprivlib's estimators to the same rows, with the same bounds: it does not
+import with the scikit-learn of today. Its KMeans stands beside our mixture.
 
 Defaults are those of the classes; only epsilon, delta and public bounds are given.
 """
@@ -253,7 +253,7 @@ def main():
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.5, 1.0, 5.0])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name in arguments.names or studies:
+    for name in arguments.names or ["numbers"]:
         rows = []
         for row in globals()[name](arguments.epsilon):
             rows.append(row)
