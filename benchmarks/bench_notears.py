@@ -1,7 +1,7 @@
 """Linear NOTEARS-ADMM against a straightforward torch version of Algorithm 1.
 
-Run with ``python benchmarks/bench_notears.py`` (needs ``skprivbn[bench]``; half an
-hour, nearly all of it in torch). Both sides run in one process with the coordinator
+Run with ``python benchmarks/bench_notears.py`` (needs ``skprivbn[bench]``; ten
+minutes, nearly all of it in torch). Both sides run in one process with the coordinator
 reading sums in the clear, so that what is compared is the optimisation; the cost of
 masking is a column of its own. DAGMA, a successor of NOTEARS, gets the pooled rows, and
 its own defaults. One thread. ``results/notears.json`` keeps every graph.
