@@ -355,15 +355,24 @@ def marks_of_values(rows: np.ndarray) -> np.ndarray:
     marks : ndarray of bool of shape (n_rows, 2 * N_PARTITIONS, n_columns)
     """
     known = ~np.isnan(rows)
-    bits = _scramble(np.where(known, rows, 0.0) + 0.0)
+    numbers = np.ascontiguousarray(np.where(known, rows, 0.0) + 0.0)
+    bits = scramble(numbers.view(np.uint64))
     sides = [(bits >> np.uint64(k)) & np.uint64(1) for k in range(N_PARTITIONS)]
     marks = [known & (side == value) for side in sides for value in (0, 1)]
     return np.stack(marks, axis=1)
 
 
-def _scramble(values):
-    """Return random bits that belong to each number (the finaliser of SplitMix64)."""
-    bits = np.ascontiguousarray(values).view(np.uint64)
+def scramble(bits: np.ndarray) -> np.ndarray:
+    """Return random bits that belong to each integer (the finaliser of SplitMix64).
+
+    Parameters
+    ----------
+    bits : ndarray of uint64
+
+    Returns
+    -------
+    scrambled : ndarray of uint64
+    """
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))

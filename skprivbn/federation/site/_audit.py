@@ -78,8 +78,7 @@ class AuditLog:
                 self._put_aside()
             now = datetime.now(UTC).isoformat(timespec="seconds")
             line = json.dumps({"time": now, **record, "previous": previous})
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            with open(os.open(self.path, flags, 0o600), "ab", buffering=0) as file:
+            with open(self.path, "ab", buffering=0, opener=_for_owner) as file:
                 # the power went in the middle of a line
                 gap = b"\n" if file.tell() and not _is_whole(self.path) else b""
                 _append(file, gap + line.encode() + b"\n")
@@ -89,6 +88,10 @@ class AuditLog:
         aside = self.path.with_name(f"{self.path.name}.{number:04d}")
         self.path.replace(aside)
         aside.chmod(0o400)
+
+
+def _for_owner(path, flags):
+    return os.open(path, flags, 0o600)
 
 
 def _append(file, line):
@@ -196,10 +199,10 @@ class QuestionLog:
             "left": {},
         }
 
-    def has_rows(self, n_rows):
-        """Remember how many rows the answers are about."""
+    def remember(self, **details):
+        """Remember what the record of the end will say, such as the number of rows."""
         if self._open is not None:
-            self._open["rows"] = int(n_rows)
+            self._open |= details
 
     def tells(self, kind, what):
         """Remember what a round of a program carries, in the words of the ledger.
@@ -215,19 +218,9 @@ class QuestionLog:
         key = f"{what} ({SEEN_AS[kind]})"
         self._open["left"][key] = self._open["left"].get(key, 0) + 1
 
-    def has_spent(self, account):
-        """Remember what the dataset has spent and told, with this question."""
-        if self._open is not None:
-            self._open["spent"] = account.describe()
-
     def finish(self):
         """Remember that the program has come to its end."""
         self._is_finished = True
-
-    def keeps(self, name):
-        """Remember which results the site has kept for itself."""
-        if self._open is not None:
-            self._open["results"] = name
 
     def end(self, outcome):
         """Write down how the question ended, if there is one.
@@ -450,8 +443,7 @@ class ErrorLog:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         try:
             self._rotate()
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            with open(os.open(self.path, flags, 0o600), "a", encoding="utf-8") as file:
+            with open(self.path, "a", encoding="utf-8", opener=_for_owner) as file:
                 file.write(f"{now} {asked}{of}\n{text}")
         except OSError as problem:
             # A full disk must not change what the coordinator is told. The text of

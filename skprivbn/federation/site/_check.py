@@ -11,13 +11,11 @@ import numpy as np
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import OURS, PROTOCOLS, announced
 from skprivbn.federation._rows import open_parquet
+from skprivbn.federation.gate import FEW_VALUES
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._cells import CellError, Column
 from skprivbn.federation.site._explained import ENTRIES
 from skprivbn.federation.site._sources import find_table
-
-#: numbers that means and squares tell apart
-FEW_VALUES = 3
 
 
 def check_peers(site_file, name, servers):
@@ -111,8 +109,8 @@ def check_data(dataset):
                     gaps[name].add(values, first)
                     if name in counts:
                         counts[name].update(_count(values))
-                        is_grouped = type(kinds[name]) is list
-                        if not is_grouped and len(counts[name]) > FEW_VALUES:
+                        is_few = len(counts[name]) <= FEW_VALUES
+                        if not is_few and type(kinds[name]) is not list:
                             del counts[name]
     except (EOFError, ImportError, OSError, ValueError) as error:
         return [f"dataset {dataset.name} cannot be read: {error}"], []

@@ -72,9 +72,12 @@ def read_entry(entry, key, rule, where):
 
 
 def at_least(least, default):
-    """Return the rule of a count."""
-    words = f"an integer >= {least}"
-    return default, lambda value: type(value) is int and value >= least, words
+    """Return the rule of a count, which need not be given if the default is None."""
+
+    def is_right(value):
+        return value is default is None or (type(value) is int and value >= least)
+
+    return default, is_right, f"an integer >= {least}"
 
 
 def is_number(value):
@@ -97,11 +100,7 @@ NOTIFY = [], is_list_of_text, 'a list of texts, such as ["mail", "-s", "a questi
 
 #: entries of a dataset that do not depend on others
 DATASET_RULES = {
-    "min_parties": (
-        None,
-        lambda value: value is None or (type(value) is int and value >= 1),
-        "an integer >= 1",
-    ),
+    "min_parties": at_least(1, None),
     "min_rows": at_least(1, 20),
     "min_cell_count": at_least(0, 5),
     "max_exact_fits": at_least(0, 0),
@@ -110,11 +109,7 @@ DATASET_RULES = {
         lambda value: is_number(value) and value >= 0,
         "a number of at least 0, of exact numbers for each row",
     ),
-    "round_results": (
-        None,
-        lambda value: value is None or (type(value) is int and value >= MIN_DIGITS),
-        f"an integer >= {MIN_DIGITS}, of significant digits",
-    ),
+    "round_results": at_least(MIN_DIGITS, None),
     "max_refusals": at_least(1, 20),
     "steps": (
         (),

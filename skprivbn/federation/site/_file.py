@@ -22,7 +22,7 @@ dataset; nothing about them is read off the data::
 """
 
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -223,22 +223,6 @@ class Dataset:
         X, _ = self.read_rows(shown, [])
         yield from X.blocks() if isinstance(X, RowSource) else [X]
 
-    def read(self, columns):
-        """Return the values of some columns, by name.
-
-        Parameters
-        ----------
-        columns : iterable of str
-            Declared columns.
-
-        Returns
-        -------
-        values : dict of str to ndarray
-            Numbers, text (keys), or positions in the list of categories. Missing
-            entries are NaN.
-        """
-        return self.source.read(list(columns))
-
     def read_rows(self, columns, beside):
         """Return rows, to be read in blocks if they are many, and values beside them.
 
@@ -320,13 +304,10 @@ class SiteFile:
         state, accounts = content.get("state", STATE), {}
         if not isinstance(state, str):
             raise PartitionError(f"{path}: state must be a folder, got {state!r}")
+        folders = path.parent, path.parent / state
         datasets = {
-            name: _dataset(name, entry, path.parent, path.parent / state, accounts)
+            name: _dataset(name, entry, *folders, accounts, min_parties)
             for name, entry in datasets.items()
-        }
-        datasets = {
-            name: replace(dataset, min_parties=dataset.min_parties or min_parties)
-            for name, dataset in datasets.items()
         }
         _check_budgets(datasets.values())
         results = content.get("results")
@@ -340,7 +321,7 @@ class SiteFile:
         )
 
 
-def _dataset(name, entry, folder, state, accounts):
+def _dataset(name, entry, folder, state, accounts, min_parties):
     where = f"dataset {name!r}"
     check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
     columns = entry["columns"]
@@ -358,6 +339,7 @@ def _dataset(name, entry, folder, state, accounts):
         n_fits = ANY_NUMBER if entry["max_exact_numbers"] else 0
         entry = {"max_exact_fits": n_fits, **entry}
     limits = {k: read_entry(entry, k, rule, where) for k, rule in DATASET_RULES.items()}
+    limits["min_parties"] = limits["min_parties"] or min_parties
     if "max_exact_numbers" not in entry:
         limits["max_exact_numbers"] = limits["max_exact_fits"] * NUMBERS_OF_A_FIT
     estimators = find_announced(entry["estimators"], PROTOCOLS, "estimators", where)

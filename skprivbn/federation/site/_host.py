@@ -96,9 +96,12 @@ class SiteHost(Runner):
         """End the session and forget its keys and state."""
         super().close()
         if self._account is not None:
-            self._tell_log(self._log.has_spent, self._account)
+            self._tell_log(self._note_spent, self._account)
         self._settle()
         self._tell_log(self._log.end, outcome)
+
+    def _note_spent(self, account):
+        self._log.remember(spent=account.describe())
 
     def begin(self, message):
         """Answer a request to join, which somebody who may ask has signed."""
@@ -257,7 +260,7 @@ class SiteHost(Runner):
         else:
             self._readable = True
         self._block = block
-        self._log.has_rows(len(block["X"]))
+        self._log.remember(rows=len(block["X"]))
         super()._check_rows()
 
     def _hold_roster(self, roster):
@@ -328,11 +331,11 @@ class SiteHost(Runner):
                 label.rpartition(".")[2],
                 results,
                 self._question.columns,
-                self._dataset.read(named),
+                self._dataset.source.read(named),
             )
         except Exception as error:
             name = f"failed: {type(error).__name__}"
-        self._log.keeps(name)
+        self._log.remember(results=name)
 
     def _find_data(self, data):
         """Return this site's columns and the dataset that they are in."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from skprivbn.federation.gate import scramble
 from skprivbn.federation.program import PartyRefusal, refuse_malformed
 
 #: groups of rows whose keyed hashes are added up
@@ -53,8 +54,8 @@ class RowSketch:
             bits = np.ascontiguousarray(block, dtype=np.float64).view(_UINT)
             hashes = np.full(len(bits), key, dtype=_UINT)
             for column in bits.T:
-                hashes = _mix(hashes ^ column)
-            np.add.at(sums, hashes % np.uint64(N_GROUPS), _mix(hashes))
+                hashes = scramble(hashes ^ column)
+            np.add.at(sums, hashes % np.uint64(N_GROUPS), scramble(hashes))
             n_rows += len(bits)
         return cls(n_rows, sums)
 
@@ -76,13 +77,6 @@ class RowSketch:
     def from_json(cls, data):
         """Return the sketch that plain data stand for."""
         return cls(data["n_rows"], np.frombuffer(b64decode(data["sums"]), dtype=_UINT))
-
-
-def _mix(values):
-    """Scramble integers of 64 bits (the finaliser of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 class Snapshots:
