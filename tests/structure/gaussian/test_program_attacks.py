@@ -145,7 +145,7 @@ def test_attack_sums_of_rows_that_a_party_draws_again():
     assert learner.ledger_.n_rounds == before.n_rounds
     assert learner.ledger_.total_bytes == before.total_bytes
     learner.set_params(method="auto", site_effects="mechanisms")
-    with pytest.raises(ValueError, match="needs n_bootstrap=0"):
+    with pytest.raises(ValueError, match="n_bootstrap=30 is not available with"):
         learner.fit(X, party=party)
     # the twin: peers that are left with a party's moments of 30 samples, of which they
     # know no draw, read every row of it
