@@ -8,7 +8,7 @@ joint configurations, lookups in public tables, logarithms by a series, garbled 
 generators that yield ``{peer: payload}`` and are sent ``{peer: payload}``.
 """
 
-from skprivbn.crypto.shares._argmax import SharedArgmax, shared_argmax
+from skprivbn.crypto.shares._argmax import SharedArgmax
 from skprivbn.crypto.shares._backends import (
     COUNT_BACKENDS,
     OTBackend,
@@ -59,7 +59,6 @@ __all__ = [
     "refresh_numbers",
     "resolve_count_backend",
     "run_together",
-    "shared_argmax",
     "shared_lookup",
     "shared_stirling",
     "together",

@@ -36,29 +36,6 @@ _BATCH = 1 << 11
 _BLOCK = 8
 
 
-def shared_argmax(talk, links, shares, sizes, width):
-    """Open the index of the largest number of each list; the first of equals.
-
-    Parameters
-    ----------
-    talk, links : Conversation and dict of Link
-    shares : ndarray of uint64
-        Own additive shares modulo 2^64 of signed numbers, the lists one after
-        another.
-    sizes : list of int
-        Length of each list.
-    width : int
-        Bits of the numbers in two's complement, less than 64.
-
-    Returns
-    -------
-    winners : ndarray of int64
-    """
-    argmax = SharedArgmax(talk.roster, sizes, width)
-    yield from argmax.prepare(talk, links)
-    return (yield from argmax.open(talk, links, shares))
-
-
 class SharedArgmax:
     """An argmax whose sizes are known before its numbers.
 

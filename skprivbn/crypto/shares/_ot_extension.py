@@ -34,6 +34,7 @@ with bit y finds ``h_y + y * (h0 - h1 + x) = h0 + y * x``.
 
 import hashlib
 import hmac
+from copy import copy
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -240,7 +241,22 @@ def _chunk_bytes(m):
         yield -(-min(_CHUNK, m - start) // 8)
 
 
-class OTSender:
+class _Side:
+    """Streams, hash and number of checks, which both sides of transfers have."""
+
+    def __init__(self, leaves, places, hash_):
+        self._streams = _Streams.from_leaves(leaves, places)
+        self.hash, self.n_checks = hash_, 0
+
+    def branch(self, label):
+        """Return a side with streams and tweaks of its own."""
+        other = copy(self)
+        other._streams = self._streams.branch(label)
+        other.hash, other.n_checks = self.hash.branch(label), 0
+        return other
+
+
+class OTSender(_Side):
     """Sender of extended transfers: knows the secret, and both masks of every transfer.
 
     Parameters
@@ -257,16 +273,7 @@ class OTSender:
         bits = digits.astype(np.uint8).ravel()
         self.secret = np.packbits(bits, bitorder="little").view(np.uint64)
         self._select = (-bits)[:, None]
-        self._streams = _Streams.from_leaves(leaves, places)
-        self.hash, self.n_checks = hash_, 0
-
-    def branch(self, label):
-        """Return a sender with streams and tweaks of its own."""
-        other = object.__new__(OTSender)
-        other.secret, other._select = self.secret, self._select
-        other._streams = self._streams.branch(label)
-        other.hash, other.n_checks = self.hash.branch(label), 0
-        return other
+        super().__init__(leaves, places, hash_)
 
     def rows(self, message, m):
         """Return the rows of choice 0, (m, 2); an error unless all is proved."""
@@ -302,7 +309,7 @@ class OTSender:
         return tuple(_hash_numbers(self.hash, x, first, dtype, length) for x in both)
 
 
-class OTReceiver:
+class OTReceiver(_Side):
     """Receiver of extended transfers: knows the mask of its choice.
 
     Parameters
@@ -313,15 +320,7 @@ class OTReceiver:
     """
 
     def __init__(self, leaves, hash_):
-        self._streams = _Streams.from_leaves(leaves, [0] * N_TREES)
-        self.hash, self.n_checks = hash_, 0
-
-    def branch(self, label):
-        """Return a receiver with streams and tweaks of its own."""
-        other = object.__new__(OTReceiver)
-        other._streams = self._streams.branch(label)
-        other.hash, other.n_checks = self.hash.branch(label), 0
-        return other
+        super().__init__(leaves, [0] * N_TREES, hash_)
 
     def rows(self, choices):
         """Return the message to the sender and the chosen rows (m, 2)."""

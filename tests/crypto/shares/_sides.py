@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 
+from skprivbn.crypto.shares._argmax import SharedArgmax
 from skprivbn.crypto.shares._base_ot import grow_trees, puncture_trees
 from skprivbn.crypto.shares._conversation import Conversation, run_together
 from skprivbn.crypto.shares._hash import TweakableHash, random_words
@@ -80,3 +81,10 @@ def flatten(message):
     if isinstance(message, np.ndarray):
         return message.tobytes()
     return message.encode() if isinstance(message, str) else bytes(message or b"")
+
+
+def shared_argmax(talk, links, shares, sizes, width):
+    """Open the index of the largest number of each list, at once."""
+    argmax = SharedArgmax(talk.roster, sizes, width)
+    yield from argmax.prepare(talk, links)
+    return (yield from argmax.open(talk, links, shares))

@@ -6,8 +6,7 @@ import pytest
 from skprivbn.crypto.shares import Conversation
 from skprivbn.crypto.shares import _argmax as argmax
 from skprivbn.crypto.shares import _argmax as argmax_in_blocks
-from skprivbn.crypto.shares._argmax import shared_argmax
-from tests.crypto.shares._sides import flatten, run_sides, split
+from tests.crypto.shares._sides import flatten, run_sides, shared_argmax, split
 
 
 def plain_argmax(values, sizes):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto.shares import _gmw as shared_noise
-from skprivbn.crypto.shares import add_noise, open_noisy_numbers, shared_argmax
-from tests.crypto.shares._sides import messages_of, run_sides, split
+from skprivbn.crypto.shares import add_noise, open_noisy_numbers
+from tests.crypto.shares._sides import messages_of, run_sides, shared_argmax, split
 
 NOISE = [np.array([1000, -1000]), np.array([200, 200]), np.array([-30, 30])]
 

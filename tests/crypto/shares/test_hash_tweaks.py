@@ -8,12 +8,11 @@ from skprivbn.crypto.shares import (
     Indicators,
     JointTable,
     joint_counts,
-    shared_argmax,
     shared_lookup,
 )
 from skprivbn.crypto.shares import _tree_counts as trees
 from skprivbn.crypto.shares._hash import TweakableHash
-from tests.crypto.shares._sides import run_sides
+from tests.crypto.shares._sides import run_sides, shared_argmax
 
 
 def tweaks_used(monkeypatch):
