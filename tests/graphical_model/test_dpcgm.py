@@ -1,7 +1,6 @@
 """The estimator: what users see, one holder and several."""
 
 import pickle
-import warnings
 from itertools import combinations
 
 import numpy as np
@@ -454,22 +453,6 @@ def test_states_from_data_warns(X):
     learnt = {fact[1]: fact[3] for fact in found.ledger_.facts()}
     assert learnt["which values occur in the columns"] == "plaintext aggregate"
     assert "which values occur in the columns" not in str(learner().fit(X).ledger_)
-
-
-@pytest.mark.parametrize(
-    ("of_column", "words"), [(int, "read off the data"), ("category", "to be public")]
-)
-def test_a_search_warns_of_states_once(X, of_column, words):
-    rows = pd.DataFrame(X).rename(columns="x{}".format).astype(of_column)
-    estimator = learner(states=None)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        GridSearchCV(estimator, {"epsilon": [1.0, 2.0]}, cv=2).fit(rows)
-    assert sum(words in str(warning.message) for warning in said) == 1
-    estimator = learner(states=None)
-    for _ in range(2):  # but every fit of the same estimator does
-        with pytest.warns(PrivacyLeakWarning, match=words):
-            estimator.fit(rows)
 
 
 BAD = {

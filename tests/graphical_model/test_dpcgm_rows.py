@@ -1,8 +1,12 @@
 """With epsilon, no row is an error: public rules say what counts."""
 
+import warnings
+
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.model_selection import GridSearchCV
 
 from skprivbn.exceptions import BudgetExceededError, PrivacyLeakWarning
 from skprivbn.graphical_model import DPCGMLearner
@@ -73,3 +77,19 @@ def test_values_of_a_continuous_column_do_not_become_states(n_rows, epsilon):
         found = DPCGMLearner(**options).fit(codes[codes[:, 0] < 256])
     assert len(found.network_.states["x0"]) == 256
     assert DPCGMLearner(states=[257], **options).fit(codes).network_.nodes == ("x0",)
+
+
+@pytest.mark.parametrize(
+    ("of_column", "words"), [(int, "read off the data"), ("category", "to be public")]
+)
+def test_a_search_warns_of_states_once(X, of_column, words):
+    rows = pd.DataFrame(X).rename(columns="x{}".format).astype(of_column)
+    estimator = learner(states=None)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        GridSearchCV(estimator, {"epsilon": [1.0, 2.0]}, cv=2).fit(rows)
+    assert sum(words in str(warning.message) for warning in said) == 1
+    estimator = learner(states=None)
+    for _ in range(2):  # but every fit of the same estimator does
+        with pytest.warns(PrivacyLeakWarning, match=words):
+            estimator.fit(rows)
