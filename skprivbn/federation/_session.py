@@ -20,8 +20,7 @@ from skprivbn.crypto.sealing import (
 )
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.federation._wire import encode
-from skprivbn.federation.gate import ALL_DIGITS
+from skprivbn.federation._wire import ALL_DIGITS, encode
 from skprivbn.utils import warn_leak
 
 #: identity, session key, limits and signature

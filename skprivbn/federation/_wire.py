@@ -253,3 +253,64 @@ def _read_array(data, at):
     if code == 0 and np.any(array.view(np.uint8) > 1):
         raise ProtocolError("a boolean array holds other bytes than 0 and 1")
     return array.reshape(shape).copy(), end
+
+
+#: significant digits that tell a number apart from all others
+ALL_DIGITS = 17
+
+
+def round_numbers(value: Any, n_digits: int) -> Any:
+    """Return a result whose numbers have so many significant digits.
+
+    Parameters
+    ----------
+    value : object
+        As it travels.
+    n_digits : int
+
+    Returns
+    -------
+    rounded : object
+        With numbers of the same types; text, bytes and flags are as they were.
+
+    Examples
+    --------
+    >>> round_numbers({"mean": 63.14159, "n_rows": 123456, "name": "age"}, 4)
+    {'mean': 63.14, 'n_rows': 123500, 'name': 'age'}
+    """
+    if n_digits >= ALL_DIGITS:
+        return value
+    if isinstance(value, dict):
+        return {key: round_numbers(item, n_digits) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [round_numbers(item, n_digits) for item in value]
+    if isinstance(value, bool | str | bytes | None) or np.asarray(value).dtype == bool:
+        return value
+    if isinstance(value, int | float):
+        return type(value)(float(f"{value:.{n_digits - 1}e}"))
+    # by decimal digits, which are the same on every processor
+    rounded = [round_numbers(item, n_digits) for item in np.ravel(value).tolist()]
+    return np.array(rounded, dtype=np.asarray(value).dtype).reshape(np.shape(value))
+
+
+def count_numbers(value: Any) -> int:
+    """Return how many numbers a result holds.
+
+    Parameters
+    ----------
+    value : object
+        As it travels.
+
+    Returns
+    -------
+    n_numbers : int
+    """
+    if isinstance(value, dict):
+        return sum(map(count_numbers, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(count_numbers, value))
+    if isinstance(value, bytes):
+        return -(-len(value) // 8)
+    if isinstance(value, bool | np.bool_ | str | None):
+        return 0
+    return int(np.size(value))

@@ -476,12 +476,13 @@ class Program:
         Subclass of :class:`Terms`.
     """
 
-    #: of the function
     __module__: str
     __name__: str
     __qualname__: str
 
     def __init__(self, function: Callable, terms: type[Terms]) -> None:
+        if not inspect.isgeneratorfunction(inspect.unwrap(function)):
+            raise TypeError(f"{function.__name__} has no yield: a program has rounds")
         update_wrapper(self, function)
         self.function, self.terms = function, terms
 
@@ -500,8 +501,7 @@ class Program:
         Parameters
         ----------
         noisy : bool, default=None
-            Of sessions with noise, or of those without; exact sums have no place beside
-            noise, nor noise beside them. None lists both.
+            Of sessions with noise, where exact sums have no place, or of those without.
 
         Returns
         -------
@@ -546,13 +546,7 @@ def program(terms: type[Terms]) -> Callable[[Callable], Program]:
     """
     if not (isinstance(terms, type) and issubclass(terms, Terms)):
         raise TypeError("write @program(Terms), with the class of its parameters")
-
-    def decorate(function):
-        if not inspect.isgeneratorfunction(inspect.unwrap(function)):
-            raise TypeError(f"{function.__name__} has no yield: a program has rounds")
-        return Program(function, terms)
-
-    return decorate
+    return lambda function: Program(function, terms)
 
 
 #: what a program calls to make a round, and how rounds are called
@@ -563,9 +557,9 @@ _KINDS[converse] = Tell.__name__
 
 
 @cache
-def _tree(function):
-    source = textwrap.dedent(inspect.getsource(function))
-    return ast.parse(source)
+def _calls(function):
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def _rounds_of(function: Any, seen: set) -> Iterator[Round]:
@@ -575,13 +569,11 @@ def _rounds_of(function: Any, seen: set) -> Iterator[Round]:
         return
     seen.add(function)
     try:
-        tree = _tree(function)
+        calls = _calls(function)
     except (OSError, SyntaxError):  # typed at a prompt
         return
     known = function.__globals__
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
+    for node in calls:
         called = _resolve(node.func, known)
         if called in _KINDS:
             yield Round(_KINDS[called], _what_of(node, called, known))

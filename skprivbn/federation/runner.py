@@ -24,12 +24,15 @@ from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import BudgetExceededError, ProtocolError
 from skprivbn.federation._session import Agreement, HostPolicy, PartySession
-from skprivbn.federation._wire import decode, encode
-from skprivbn.federation.gate import (
+from skprivbn.federation._wire import (
     ALL_DIGITS,
-    check_rows,
     count_numbers,
+    decode,
+    encode,
     round_numbers,
+)
+from skprivbn.federation.gate import (
+    check_rows,
     with_rows,
 )
 from skprivbn.federation.program import (

@@ -311,11 +311,8 @@ class QuasiNewton:
             if seen < _DAMPING * expected:
                 part = (1 - _DAMPING) * expected / (expected - seen)
                 change = part * change + (1 - part) * image
-            information = (
-                information
-                - np.outer(image, image) / expected
-                + np.outer(change, change) / (moved @ change)
-            )
+            information = information - np.outer(image, image) / expected
+            information += np.outer(change, change) / (moved @ change)
         return information
 
 
@@ -490,17 +487,16 @@ def _hide_undetermined(covariance, free, back):
         collinear features are.
     """
     covariance = back @ covariance @ back.T
-    moves = np.abs(back @ free) > 1e-7 * (np.abs(back) @ np.abs(free))
-    hidden = np.any(moves, axis=1)
+    size = np.abs(back) @ np.abs(free)
+    hidden = np.any(np.abs(back @ free) > 1e-7 * size, axis=1)
     covariance[hidden, :] = covariance[:, hidden] = np.nan
     return covariance
 
 
 def _columns_that_vary(theta, random):
     """Return which entries of theta matter: not those of columns that are all zero."""
-    _, columns = random.positions
-    matrix = np.abs(random.matrix(theta))
-    return (matrix.max(axis=0) > NO_SCALE)[columns]
+    largest = np.abs(random.matrix(theta)).max(axis=0)
+    return (largest > NO_SCALE)[random.positions[1]]
 
 
 def estimate_linear(survey, sums, theta, fit, effects, converged, n_iter):

@@ -12,7 +12,6 @@ from skprivbn.federation import (
 )
 from skprivbn.federation.gate import (
     check_rows,
-    count_numbers,
     count_values,
     effective_rows,
     kish,
@@ -160,14 +159,6 @@ def test_other_weights_are_an_error():
 def test_integers_have_counts_for_weights():
     with pytest.raises(TypeError, match="integers"):
         with_rows(np.ones(2, dtype=int), RowWeights.of([1.0]), 1)
-
-
-def test_numbers_of_a_result_are_counted_however_they_are_told():
-    assert count_numbers({"n": 3, "mean": np.float64(0.5)}) == 2
-    assert count_numbers({"table": np.zeros((4, 5)), "rows": [[1, 2.5], (3,)]}) == 23
-    assert count_numbers({"raw": bytes(33)}) == 5
-    assert count_numbers({"converged": True, "how": "halve", "nothing": None}) == 0
-    assert count_numbers(None) == 0
 
 
 FEW = 5

@@ -5,6 +5,7 @@ import pytest
 
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import decode, encode
+from skprivbn.federation._wire import count_numbers
 
 
 def test_every_truncation_is_refused():
@@ -73,3 +74,11 @@ def test_arrays_arrive_as_fresh_writable_copies():
 def test_non_contiguous_and_big_endian_arrays():
     array = np.arange(12, dtype=">i4").reshape(3, 4)[:, ::2]
     np.testing.assert_array_equal(decode(encode(array)), array)
+
+
+def test_numbers_of_a_result_are_counted_however_they_are_told():
+    assert count_numbers({"n": 3, "mean": np.float64(0.5)}) == 2
+    assert count_numbers({"table": np.zeros((4, 5)), "rows": [[1, 2.5], (3,)]}) == 23
+    assert count_numbers({"raw": bytes(33)}) == 5
+    assert count_numbers({"converged": True, "how": "halve", "nothing": None}) == 0
+    assert count_numbers(None) == 0

@@ -13,8 +13,7 @@ import numpy as np
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement, HostPolicy
-from skprivbn.federation._wire import decode
-from skprivbn.federation.gate import ALL_DIGITS
+from skprivbn.federation._wire import ALL_DIGITS, decode
 from skprivbn.federation.program import PartyRefusal, require
 from skprivbn.federation.runner import Runner, public_code
 from skprivbn.federation.site._account import Account
