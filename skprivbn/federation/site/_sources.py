@@ -112,8 +112,10 @@ class CsvTable(_FileTable):
             raise ValueError(f"{self.name} is empty: it needs a line of names")
         self._check_columns(header, names)
         places, n_read = [header.index(name) for name in names], 0
+        kinds = {c.source or name: c.kind for name, c in self.columns.items()}
+        coded = [isinstance(kinds[name], list) for name in names]
         try:
-            for cells in self._read_fast(len(header), places):
+            for cells in self._read_fast(len(header), places, coded):
                 yield cells
                 n_read += len(cells[0])
         except (ImportError, UnicodeError, ValueError):
@@ -123,13 +125,18 @@ class CsvTable(_FileTable):
         if not n_read:
             raise ValueError(f"{self.name} has no rows, only a line of names")
 
-    def _read_fast(self, n_columns, places):
-        """Yield columns of text; raise if there is something to look at closely."""
+    def _read_fast(self, n_columns, places, coded):
+        """Yield columns of text; raise if there is something to look at closely.
+
+        Of categories, Arrow keeps each text once.
+        """
         pa = import_optional("pyarrow", f"reading {self.path} fast")
         arrow_csv = import_optional("pyarrow.csv", f"reading {self.path} fast")
         if n_columns == 1:
             raise ValueError("blank lines could be gaps")
         names, chosen = list(map(str, range(n_columns))), list(map(str, places))
+        texts, labels = pa.string(), pa.dictionary(pa.int32(), pa.string())
+        kinds = [labels if is_coded else texts for is_coded in coded]
         size = rows_per_block(len(places))
         with self._open("rb") as handle:
             text = _Utf8(handle, self.encoding)
@@ -145,7 +152,7 @@ class CsvTable(_FileTable):
                     delimiter=self.separator, newlines_in_values=True
                 ),
                 arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(chosen, pa.string()),
+                    column_types=dict(zip(chosen, kinds)),
                     include_columns=chosen,
                     check_utf8=False,  # has been decoded
                 ),
