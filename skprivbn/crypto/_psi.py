@@ -23,6 +23,7 @@ import numpy as np
 from nacl import bindings as sodium
 from nacl.exceptions import CryptoError
 
+from skprivbn.crypto._derive import join_fields
 from skprivbn.crypto.shares._conversation import together
 from skprivbn.crypto.shares._hash import random_words
 from skprivbn.exceptions import ProtocolError
@@ -145,22 +146,28 @@ def _check_aligned(talk, texts):
 
     A third party passes the points of both on, and could swap some. The two compare
     digests of their lists without showing them: each multiplies the digest's point by
-    a secret, then what the other has sent. A peer can try one list by it, its own.
+    a secret, then what the other has sent, and tells a hash of that with its name. A
+    peer can try one list by it, its own. Without the names, who sends back all that it
+    gets would have whatever keys the other has.
     """
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(len(text.encode()).to_bytes(8, "little") + text.encode())
-    point = _hash_to_point(b"aligned" + talk.session, digest.hexdigest())
-    secrets, expected = {peer: os.urandom(32) for peer in talk.peers}, {}
+    listed = hashlib.sha256(join_fields(*texts)).hexdigest()
+    point = _hash_to_point(b"aligned" + talk.session, listed)
+    secrets, common = {peer: os.urandom(32) for peer in talk.peers}, {}
     for peer, secret in secrets.items():
         talk.send(peer, _multiply(secret, [point])[0])
     for peer, secret in secrets.items():
         theirs = yield from _receive_points(talk, peer, 1)
-        (expected[peer],) = _multiply(secret, theirs)
-        talk.send(peer, expected[peer])
+        (common[peer],) = _multiply(secret, theirs)
+        talk.send(peer, _said_by(talk.name, common[peer]))
     for peer in talk.peers:
-        if (yield from _receive_points(talk, peer, 1)) != [expected[peer]]:
+        told = yield from _receive_points(talk, peer, 1)
+        if told != [_said_by(peer, common[peer])]:
             raise ProtocolError("a peer has aligned other keys, or in another order")
+
+
+def _said_by(name, point):
+    """Hash the point that two parties have in common if their lists are the same."""
+    return hashlib.sha256(join_fields("skprivbn aligned", name, point)).digest()
 
 
 def align_records(talk, keys, check_sizes=None, n_padded=None):
@@ -227,5 +234,5 @@ def align_records(talk, keys, check_sizes=None, n_padded=None):
     common = sorted(set.intersection(*(set(points) for points in hidden.values())))
     position = {point: i for i, point in zip(order, hidden[talk.name])}
     records = np.array([position[point] for point in common], dtype=np.int64)
-    yield from _check_aligned(talk, [texts[i] for i in records])
+    yield from _check_aligned(talk, [listed[i] for i in records])
     return records

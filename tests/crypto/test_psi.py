@@ -252,7 +252,35 @@ def test_the_comparison_tells_nothing_of_the_keys():
     for messages in said:
         align([["anna", "bert"]] * 2, messages)
     points = [{m for *_, m in s if isinstance(m, bytes) and len(m) == 32} for s in said]
-    assert len(points[0]) == 3 and not points[0] & points[1]
+    assert len(points[0]) == 4 and not points[0] & points[1]
+
+
+def align_with_a_mirror(n_padded=None):
+    """A peer without any key, that sends back all that it gets.
+
+    The points of the one list it passes off as its own, what becomes of these as those
+    of the one list under both secrets.
+    """
+    keys, told = [f"key {i}" for i in range(5)], None
+    other = {"messages/0": "messages/1", "messages/1": "messages/0"}
+    party = side("a", ("a", "b"), os.urandom(16), keys, n_padded=n_padded)
+    while True:
+        try:
+            said = party.send(told).get("b", {})
+        except StopIteration as stop:
+            return [keys[i] for i in stop.value]
+        told = {"b": {other.get(label, label): m for label, m in said.items()}}
+
+
+@pytest.mark.parametrize("n_padded", [None, 20])
+def test_attack_a_peer_that_sends_back_what_it_gets(n_padded):
+    with pytest.raises(ProtocolError, match="aligned other keys"):
+        align_with_a_mirror(n_padded)
+
+
+def test_without_names_in_the_comparison_it_has_all_keys(monkeypatch):
+    monkeypatch.setattr(psi, "_said_by", lambda name, point: point)
+    assert len(align_with_a_mirror()) == 5
 
 
 def test_attack_a_peer_with_one_key_is_refused_before_any_point_leaves():
