@@ -150,6 +150,9 @@ class PartyError(RuntimeError):
         "estimator has it",
     }
 
+    #: messages without a name of their own
+    STEPS = {"session.join": "join the fit", "next": "go on with the fit"}
+
     def __init__(
         self,
         party: str,
@@ -170,4 +173,5 @@ class PartyError(RuntimeError):
             reason = f"{reason}; columns {names}"
         if self.words:
             reason = f"{reason}. They write: {self.words}"
-        return f"party {self.party!r} did not complete {self.operation!r}: {reason}"
+        did = self.STEPS.get(self.operation, f"complete {self.operation!r}")
+        return f"party {self.party!r} did not {did}: {reason}"

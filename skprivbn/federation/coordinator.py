@@ -25,7 +25,7 @@ from skprivbn.federation._ledger import COORDINATOR, KINDS, Ledger
 from skprivbn.federation._session import HostPolicy, check_roster
 from skprivbn.federation._terms import Terms
 from skprivbn.federation._wire import decode, encode
-from skprivbn.federation.program import Program
+from skprivbn.federation.program import PartyRefusal, Program
 from skprivbn.federation.runner import JOIN, Runner
 
 #: characters of what a person at a site writes to the researcher
@@ -351,8 +351,12 @@ class Coordinator(ABC):
     def _lose(self, name, what, code):
         """Go on without a party, where that is allowed; else a PartyError."""
         if self.on_dropout != "continue":
-            told = self._refusals.get(name, ())
-            raise PartyError(name, what, code, *told) from self._cause(name)
+            error = PartyError(name, what, code, *self._refusals.get(name, ()))
+            cause = self._cause(name)
+            is_said = cause is None or isinstance(cause, PartyRefusal)
+            for why in getattr(cause, "__notes__", [] if is_said else [repr(cause)]):
+                error.add_note(f"known because all parties are in this process: {why}")
+            raise error from cause
         self.lost[name] = what, code
         self._said.pop(name, None)
         self.ledger.note(f"party {name} was lost at {what} ({code})", "lost", name)

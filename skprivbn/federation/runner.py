@@ -355,7 +355,7 @@ class Runner:
 
     def _name_columns(self, columns):
         """Return the names of columns that a refusal is about, as far as known."""
-        return []
+        return [name for name in columns if isinstance(name, str)]
 
     def _keep(self, results):
         """Keep what a program computed for the party's own use."""

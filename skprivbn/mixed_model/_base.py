@@ -75,6 +75,8 @@ _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
 # What party errors are likely to mean here; the parties' own words stay with them.
 _HINTS = {
+    "gaps": "an imputer fills columns of X only: leave out rows without an outcome, "
+    "cluster, offset or weight",
     "invalid-data": "its y is not what the family needs (classes, counts, or "
     "proportions of sample_weight trials), or its offset or sample_weight has gaps",
     "out-of-range": "look at the units of X, y, offset and sample_weight",

@@ -59,6 +59,7 @@ def test_in_one_process_the_cause_is_chained(blocks, how, code):
         run(blocks, MeanTerms(fails=how))
     cause = caught.value.__cause__
     assert "31415926" in "\n".join([str(cause), *getattr(cause, "__notes__", [])])
+    assert "31415926" in caught.value.__notes__[0]
 
 
 def test_debugging_lets_exceptions_through(blocks):

@@ -152,7 +152,12 @@ def test_what_a_party_may_mean_is_said(rows):
     model = PrivateGLMMClassifier()
     with pytest.raises(PartyError) as caught:
         model.fit(HorizontalPartition(blocks, **beside, offset=gaps))
-    assert "offset or sample_weight has gaps" in caught.value.__notes__[0]
+    assert "offset has NaN" in caught.value.__notes__[0]
+    assert "offset or sample_weight has gaps" in caught.value.__notes__[1]
+    unknown = {name: np.full(mine.sum(), None) for name, mine in index.items()}
+    with pytest.raises(PartyError, match="not go on.*'y'.* have gaps") as caught:
+        model.fit(HorizontalPartition(blocks, **beside | {"y": unknown}))
+    assert "leave out rows without an outcome" in caught.value.__notes__[0]
     with pytest.raises(PartitionError, match="offset lacks the values of party 'b'"):
         HorizontalPartition(blocks, **beside, offset={"a": gaps["a"]})
     beside["ward"] = beside.pop("cluster")
