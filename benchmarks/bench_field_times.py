@@ -1,6 +1,6 @@
 """Random fields: how much longer the better methods take, as the paper reports it.
 
-Run with ``python benchmarks/bench_field_times.py`` (three minutes). CPU seconds of
+Run with ``python benchmarks/bench_field_times.py`` (a minute). CPU seconds of
 fits to the paper's third-order chains and random graphs of ten variables with ten
 states, 10,000 rows, epsilon = 1 (private SGD with delta = 1/N), medians over fields;
 the paper's ratios are from its section 4.1. ``wifi`` is the chain with tied transitions
