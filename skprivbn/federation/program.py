@@ -39,6 +39,7 @@ from skprivbn.federation._rows import map_rows, sum_over_rows
 from skprivbn.federation._terms import Terms
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._persons import rows_of_person
+from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import read_numbers
 
 
@@ -313,13 +314,11 @@ def converse(
     >>> next(rounds).messages
     {'south': 'hello'}
     """
-    received: dict | None = None
-    while True:
-        try:
-            messages = steps.send(received)
-        except StopIteration as stop:
-            return stop.value
-        received = yield Tell(messages, what, kind, waits)
+
+    def tell(messages):
+        return (yield Tell(messages, what, kind, waits))
+
+    return (yield from asking_others(steps, tell))
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,7 @@ from skprivbn.federation.program import (
     refuse_malformed,
     require,
 )
+from skprivbn.utils._memoise import asking_others
 
 logger = logging.getLogger("skprivbn.party")
 
@@ -477,16 +478,12 @@ class Runner:
         return self._sums[readers]
 
     def _exchange_keys(self, generator):
-        received = None
         self._phase += 1
-        while True:
-            try:
-                messages = generator.send(received)
-            except StopIteration as stop:
-                self._phase += 1
-                return stop.value
-            tell = Tell(messages, "")
-            received = yield from self._tell(tell, MAX_KEY_BYTES)
+        keys = yield from asking_others(
+            generator, lambda messages: self._tell(Tell(messages, ""), MAX_KEY_BYTES)
+        )
+        self._phase += 1
+        return keys
 
     def _tell(self, step, most_bytes=None):
         """Seal messages for peers; return those that came from them."""

@@ -31,7 +31,7 @@ from skprivbn.federation import (
 from skprivbn.federation._ledger import Release
 from skprivbn.federation._rows import RowSource
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
-from skprivbn.graphical_model._searches import GivenTables, asking_others
+from skprivbn.graphical_model._searches import GivenTables
 from skprivbn.graphical_model._selection import TreeSearch
 from skprivbn.graphical_model._states import (
     bin_labels,
@@ -61,7 +61,7 @@ from skprivbn.programs._columns import (
     start_talk,
 )
 from skprivbn.programs._shared_tables import ColumnTables
-from skprivbn.utils._memoise import memoise_steps
+from skprivbn.utils._memoise import asking_others, memoise_steps
 
 #: cells of all tables that a party counts at once
 MAX_CELLS = 1 << 24

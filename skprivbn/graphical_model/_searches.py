@@ -13,6 +13,7 @@ import numpy as np
 
 from skprivbn.graphical_model._tables import NoisyTables, TableLayout, norms
 from skprivbn.privacy import CountMechanism, distribute
+from skprivbn.utils._memoise import ask
 
 
 class Question(NamedTuple):
@@ -77,54 +78,6 @@ def distances(tables, expected):
         gap = np.abs(table * whole - total * weights).sum()
         found[number] = int(gap) // (2 * whole)
     return found
-
-
-def ask(steps, answer):
-    """Go through the steps of a search with answers at hand.
-
-    Parameters
-    ----------
-    steps : generator
-        Yields questions.
-    answer : callable
-        From a question to its answer.
-
-    Returns
-    -------
-    found : object
-        What the search returns.
-    """
-    told = None
-    while True:
-        try:
-            question = steps.send(told)
-        except StopIteration as stop:
-            return stop.value
-        told = answer(question)
-
-
-def asking_others(steps, answer):
-    """Go through the steps of a search whose answers take rounds of a program.
-
-    Parameters
-    ----------
-    steps : generator
-        Yields questions.
-    answer : generator function
-        From a question to its answer; yields rounds.
-
-    Returns
-    -------
-    found : object
-        What the search returns.
-    """
-    told = None
-    while True:
-        try:
-            question = steps.send(told)
-        except StopIteration as stop:
-            return stop.value
-        told = yield from answer(question)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from skprivbn.mixed_model._updates import (
     vanished,
 )
 from skprivbn.utils._linalg import symmetric, upper
-from skprivbn.utils._memoise import memoise
+from skprivbn.utils._memoise import ask, asking_others, memoise
 
 # Gain at which the search ends.
 _TOL = 1e-10
@@ -68,7 +68,8 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     alone = own.products(own.closed)
     how = sums, random, reml, min(survey.terms.max_iter, MAX_STEPS)
     if np.any(own.closed):
-        found = yield from _explaining(searching(*how), alone, own.rows_of_closed)
+        explain = partial(_explaining, alone, own.rows_of_closed)
+        found = yield from asking_others(searching(*how), explain)
     else:
         found = find_theta(*how)
     fit, theta, n_steps, converged = found
@@ -207,31 +208,19 @@ def searching(sums, random, reml, max_iter):
     return fit, theta, n_steps, not go_on
 
 
-def _explaining(steps, alone, counted):
-    explained = None
-    while True:
-        try:
-            matrices = steps.send(explained)
-        except StopIteration as stop:
-            return stop.value
-        explained = yield Sum(
-            absorb(alone, matrices).ravel(),
-            "what clusters of one party explain at trial variances",
-            counted,
-        )
-        explained = explained.reshape(len(matrices), -1)
+def _explaining(alone, counted, matrices):
+    explained = yield Sum(
+        absorb(alone, matrices).ravel(),
+        "what clusters of one party explain at trial variances",
+        counted,
+    )
+    return explained.reshape(len(matrices), -1)
 
 
 @memoise
-def find_theta(sums, random, reml, max_iter):
+def find_theta(*how):
     """Do what :func:`searching` does where no cluster is of one party."""
-    steps, explained = searching(sums, random, reml, max_iter), None
-    while True:
-        try:
-            steps.send(explained)
-        except StopIteration as stop:
-            return stop.value
-        explained = 0.0
+    return ask(searching(*how), lambda matrices: 0.0)
 
 
 @memoise

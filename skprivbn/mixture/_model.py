@@ -26,6 +26,7 @@ from skprivbn.mixture._noisy_em import Box, noisy_steps
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
 from skprivbn.utils._intervals import bootstrap_interval
+from skprivbn.utils._memoise import ask
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
 
@@ -320,7 +321,7 @@ def _bootstrapped(mixture, terms, n_parties, n_rows, n_fits, rng):
     for _ in range(n_fits):
         rows = box.inside(np.clip(_draw_rows(mixture, n_rows, rng)[0], low, high))
         blocks = partial(paired_blocks, rows, np.ones(n_rows))
-        fit = _answer(noisy_steps(terms, box, blocks, n_parties), rng)
+        fit = ask(noisy_steps(terms, box, blocks, n_parties), partial(_answer, rng))
         gaps = (mixture.means[:, np.newaxis] - fit["means"]) / box.half
         _, order = linear_sum_assignment((gaps**2).sum(axis=2))
         covariances = fit["unshrunk"]
@@ -331,17 +332,11 @@ def _bootstrapped(mixture, terms, n_parties, n_rows, n_fits, rng):
     return {name: np.array(values) for name, values in zip(names, zip(*found))}
 
 
-def _answer(steps, rng):
-    """Answer the steps of a fit with simulated noise, and return what it finds."""
-    total = None
-    while True:
-        try:
-            asked = steps.send(total)
-        except StopIteration as end:
-            return end.value
-        std = asked.noise.std
-        drawn = {
-            "laplace": rng.laplace(0, std / 2**0.5, len(asked.counts)),
-            "gaussian": rng.normal(0, std, len(asked.counts)),
-        }
-        total = asked.counts + np.rint(drawn[asked.noise.kind])
+def _answer(rng, asked):
+    """Return the counts that a fit asks for, with simulated noise."""
+    std, size = asked.noise.std, len(asked.counts)
+    drawn = {
+        "laplace": rng.laplace(0, std / 2**0.5, size),
+        "gaussian": rng.normal(0, std, size),
+    }
+    return asked.counts + np.rint(drawn[asked.noise.kind])

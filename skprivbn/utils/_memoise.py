@@ -1,4 +1,4 @@
-"""Memoise public steps: simulated parties repeat the same deterministic computation."""
+"""Public steps, answered; and memoised, as simulated parties repeat the same ones."""
 
 from collections.abc import Callable, Generator
 from dataclasses import fields, is_dataclass, replace
@@ -189,3 +189,51 @@ def _copied(result):
         parts = {name: _copied(getattr(result, name)) for name in names}
         return replace(result, **parts)
     return result
+
+
+def ask(steps, answer):
+    """Go through public steps with answers at hand.
+
+    Parameters
+    ----------
+    steps : generator
+        Yields questions.
+    answer : callable
+        From a question to its answer.
+
+    Returns
+    -------
+    found : object
+        What the steps return.
+    """
+    told = None
+    while True:
+        try:
+            question = steps.send(told)
+        except StopIteration as stop:
+            return stop.value
+        told = answer(question)
+
+
+def asking_others(steps, answer):
+    """Go through public steps whose answers take rounds of a program.
+
+    Parameters
+    ----------
+    steps : generator
+        Yields questions.
+    answer : callable
+        From a question to a generator of rounds, which returns its answer.
+
+    Returns
+    -------
+    found : object
+        What the steps return.
+    """
+    told = None
+    while True:
+        try:
+            question = steps.send(told)
+        except StopIteration as stop:
+            return stop.value
+        told = yield from answer(question)

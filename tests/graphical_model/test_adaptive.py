@@ -13,10 +13,11 @@ from skprivbn.graphical_model._adaptive import (
     choose_tables,
 )
 from skprivbn.graphical_model._elimination import elimination_order
-from skprivbn.graphical_model._searches import ask, distances
+from skprivbn.graphical_model._searches import distances
 from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.inspection import privacy_report
 from skprivbn.privacy import PrivacyAccountant
+from skprivbn.utils._memoise import ask
 
 
 def rows_of(n_rows=5000, seed=0):

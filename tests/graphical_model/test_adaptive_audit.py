@@ -16,9 +16,9 @@ from scipy.stats import beta, norm
 from skprivbn.exceptions import PartyError
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
-from skprivbn.graphical_model._searches import ask
 from skprivbn.graphical_model._tables import Contribution, count_tables
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
+from skprivbn.utils._memoise import ask
 from tests.graphical_model.test_release_audit import (
     EPSILON,
     log_ratio,

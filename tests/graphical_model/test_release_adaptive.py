@@ -7,9 +7,9 @@ from numpy.testing import assert_array_equal
 from skprivbn.federation import Me
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._release import TablesTerms, release_tables
-from skprivbn.graphical_model._searches import ask
 from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
 from skprivbn.privacy import DistributedNoise, distribute
+from skprivbn.utils._memoise import ask
 from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
 
 N_COLUMNS = 5

@@ -20,7 +20,6 @@ from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, TooFewRows, converse, program
 from skprivbn.federation.program import require
-from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import (
     compare,
     find_records,
@@ -46,6 +45,7 @@ from skprivbn.structure.collective._structure import (
     learning_structure,
     scores_of_rows,
 )
+from skprivbn.utils._memoise import asking_others
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from skprivbn.federation import Me, converse, program
 from skprivbn.federation._cells import in_steps, split_tables
 from skprivbn.federation.gate import FEW_VALUES, count_values
 from skprivbn.federation.program import refuse_malformed, require
-from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -61,6 +60,7 @@ from skprivbn.structure.rows._program import RowNetworkTerms, list_tables
 from skprivbn.structure.rows._search import learning_from, tables_for
 from skprivbn.utils import warn_user
 from skprivbn.utils._linalg import symmetric
+from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import to_numbers
 
 #: the largest number of a column is at most so many units of what is compared with a

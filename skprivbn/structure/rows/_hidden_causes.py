@@ -14,7 +14,6 @@ from scipy.special import xlogy
 from scipy.stats import chi2
 
 from skprivbn.federation import Me, converse, program
-from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._fci import IndependenceTests, finding_pag
@@ -26,7 +25,7 @@ from skprivbn.structure.rows._program import (
     reading_rows,
 )
 from skprivbn.structure.rows._search import tables_for
-from skprivbn.utils._memoise import memoise_steps
+from skprivbn.utils._memoise import asking_others, memoise_steps
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ from skprivbn.federation.gate import (
     rows_by_group,
 )
 from skprivbn.federation.program import refuse_malformed
-from skprivbn.graphical_model._searches import asking_others
 from skprivbn.programs._columns import check_labels, tell_all
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import MAX_REPEATS
@@ -49,6 +48,7 @@ from skprivbn.structure.rows._mixed import (
     configurations,
 )
 from skprivbn.structure.rows._search import learning
+from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import missing_entries, to_numbers
 
 #: more sets of columns than these are counted, not named, in the ledger
