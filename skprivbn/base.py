@@ -14,9 +14,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
+from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_received, declare_noise
 from skprivbn.federation._session import warn_of_roster
-from skprivbn.partition import check_horizontal, is_partition
+from skprivbn.partition import check_horizontal, check_vertical, is_partition
+from skprivbn.partition._base import holds_columns
 from skprivbn.privacy._options import (
     UncountedFitsMixin,
     charge,
@@ -40,6 +42,7 @@ from skprivbn.utils._typing import TableLike
 
 __all__ = [
     "BACKEND_CONSTRAINT",
+    "EitherPartitionMixin",
     "FederatedEstimator",
     "PrivateEstimator",
     "RowsMixin",
@@ -495,3 +498,21 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
             declare_noise(self.ledger_, noise, what, terms.protects)
             self.privacy_spent_ = spent
         return result
+
+
+class EitherPartitionMixin:
+    """For learners of rows that parties hold, or of columns (`parties`)."""
+
+    parties: Any
+    _row_checks: dict
+    _fit_checks: dict
+
+    def _check_rows(self, X, party=None, **beside):
+        if not holds_columns(X) and self.parties is None:
+            return super()._check_rows(X, party, **beside)
+        if party is not None:
+            raise PartitionError(
+                "party says who holds rows and parties who holds columns: give one"
+            )
+        checks = self._row_checks | self._fit_checks
+        return check_vertical(self, X, self.parties, **checks)

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.callback import CallbackSupportMixin
 
-from skprivbn.base import BACKEND_CONSTRAINT, FederatedEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, EitherPartitionMixin, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.exceptions import PartitionError
 from skprivbn.federation import Ledger
 from skprivbn.graphical_model._learning import (
     describe,
@@ -27,7 +26,6 @@ from skprivbn.graphical_model._plans import (
     charge_fit,
     check_columns,
     check_combinations,
-    holds_columns,
     plan_search,
     report_tables,
     rows_of,
@@ -54,7 +52,8 @@ from skprivbn.graphical_model._states import (
     states_from_data,
 )
 from skprivbn.graphical_model._tables import Contribution, layout_for
-from skprivbn.partition import check_vertical, is_partition
+from skprivbn.partition import is_partition
+from skprivbn.partition._base import holds_columns
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import CountMechanism, PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._noise_report import report_noise
@@ -75,12 +74,9 @@ from skprivbn.utils._sklearn import (
 from skprivbn.utils._typing import TableLike, WeightsLike
 from skprivbn.utils._validation import column_types
 
-#: attributes set only by methods that release tables
-_OF_TABLES = "n_samples_ noisy_tables_ table_unit_ table_std_ expected_error_".split()
-_OF_TABLES += "noisy_marginals_ marginal_std_".split()
-
 
 class DPCGMLearner(
+    EitherPartitionMixin,
     RenamedParameters,
     CallbackSupportMixin,
     RandomFieldQueries,
@@ -294,6 +290,8 @@ class DPCGMLearner(
     """
 
     _steps = {"step": "step"}
+    _of_some_fits = ("noisy_tables_", "table_unit_", "table_std_", "n_samples_")
+    _of_some_fits += ("expected_error_", "noisy_marginals_", "marginal_std_")
     _renamed = {
         "tied": "clique_params={'stationary': True}",
         "max_states": "clique_params={'max_model_cells': ...}",
@@ -418,15 +416,6 @@ class DPCGMLearner(
         if self.epsilon is not None:
             self._types = public_types(self._types, self.network_.states, self.bins_)
         return self
-
-    def _check_rows(self, X, party=None, **beside):
-        if not holds_columns(X) and self.parties is None:
-            return super()._check_rows(X, party, **beside)
-        if party is not None:
-            raise PartitionError(
-                "party says who holds rows and parties who holds columns: give one"
-            )
-        return check_vertical(self, X, self.parties, **self._row_checks)
 
     def _learn(self, partition, states, several, progress):
         by_columns = holds_columns(partition)
@@ -554,8 +543,6 @@ class DPCGMLearner(
         multiplier = noise_multiplier(*budget, rate, n_steps)
         noise = CountMechanism("gaussian", *budget, multiplier, 1.0)
         report_noise(self, noise, self._protects(), math.nan)
-        for name in _OF_TABLES:  # those of a fit before
-            vars(self).pop(name, None)
 
     def _keep(self, released, states, progress):
         """Learn a field from released tables, and keep both."""

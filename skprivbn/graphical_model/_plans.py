@@ -29,7 +29,7 @@ from skprivbn.graphical_model._tables import (
     resolve_cliques,
     resolve_ties,
 )
-from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.partition._base import holds_columns
 from skprivbn.privacy import PrivacyCost
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import charge, charge_exact, delta_of
@@ -44,11 +44,6 @@ class Gradients(GivenTables):
 
     def noise_of(self, n_parties=None, min_honest=None):
         """Return none: no tables are released."""
-
-
-def holds_columns(X):
-    """Tell whether different parties hold different columns."""
-    return isinstance(X, VerticalPartition | RemoteColumns)
 
 
 def plan_search(learner, several, by_columns):

@@ -36,6 +36,11 @@ def is_partition(X: Any) -> bool:
     return isinstance(X, LocalPartition | RemoteData)
 
 
+def holds_columns(X: Any) -> bool:
+    """Tell whether X is a partition whose parties hold different columns."""
+    return is_partition(X) and hasattr(X, "owners")
+
+
 class LocalPartition:
     """One block per party, which goes to nobody but that party."""
 

@@ -17,13 +17,10 @@ from skprivbn.base import BackendMixin, RowsMixin, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
-from skprivbn.exceptions import PartitionError
 from skprivbn.partition import (
-    RemoteColumns,
     RemoteResults,
-    VerticalPartition,
-    check_vertical,
 )
+from skprivbn.partition._base import holds_columns
 from skprivbn.programs._columns import add_column_scores
 from skprivbn.structure._discrete_columns import score_columns
 from skprivbn.utils import warn_leak, warn_user
@@ -158,8 +155,7 @@ class LearntNetworkMixin(BackendMixin, RowsMixin):
         return self.score_samples(X)
 
     def _add_scores(self, X, sample_weight=None, **beside):
-        by_columns = isinstance(X, VerticalPartition | RemoteColumns)
-        if not by_columns or self._scores_columns is None:
+        if not holds_columns(X) or self._scores_columns is None:
             return super()._add_scores(X, sample_weight, **beside)
         return add_column_scores(self, X, sample_weight, self._scores_columns)
 
@@ -194,25 +190,6 @@ class LearntNetworkMixin(BackendMixin, RowsMixin):
         """
         check_is_fitted(self)
         return self.network_.to_networkx()
-
-
-class EitherPartitionMixin:
-    """For learners of rows that parties hold, or of columns (`parties`)."""
-
-    parties: Any
-    _row_checks: dict
-    _fit_checks: dict
-
-    def _check_rows(self, X, party=None, **beside):
-        by_columns = isinstance(X, VerticalPartition | RemoteColumns)
-        if not by_columns and self.parties is None:
-            return super()._check_rows(X, party, **beside)
-        if party is not None:
-            raise PartitionError(
-                "party says who holds rows and parties who holds columns: give one"
-            )
-        checks = self._row_checks | self._fit_checks
-        return check_vertical(self, X, self.parties, **checks)
 
 
 class DiscreteNetworkMixin(LearntNetworkMixin):

@@ -8,10 +8,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, EitherPartitionMixin, PrivateEstimator
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.crypto import AdditiveBackend
-from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.partition._base import holds_columns
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import (
@@ -30,7 +30,6 @@ from skprivbn.programs._noisy_moments import draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
-    EitherPartitionMixin,
     refuse_options,
     warn_if_few_rows,
     warn_if_standardised,
@@ -298,7 +297,7 @@ class FederatedGaussianBayesianNetwork(
     def _learn(self, partition):
         self._check_options()
         options = {}
-        if isinstance(partition, VerticalPartition | RemoteColumns):
+        if holds_columns(partition):
             moments = self._column_moments(partition)
         elif self.site_effects == "mechanisms":
             self._learn_mechanisms(partition)

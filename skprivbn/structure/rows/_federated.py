@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from skprivbn.base import BACKEND_CONSTRAINT, PrivateEstimator
+from skprivbn.base import BACKEND_CONSTRAINT, EitherPartitionMixin, PrivateEstimator
 from skprivbn.bayesian_network import (
     BayesianNetwork,
     ConditionalGaussianBayesianNetwork,
@@ -21,7 +21,7 @@ from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import gap_rule, release_tables
 from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._tables import TableLayout
-from skprivbn.partition import RemoteColumns, VerticalPartition
+from skprivbn.partition._base import holds_columns
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
@@ -36,7 +36,6 @@ from skprivbn.programs._columns import (
 from skprivbn.structure._edge_rules import edge_rules
 from skprivbn.structure._learnt import (
     DiscreteNetworkMixin,
-    EitherPartitionMixin,
     integer_seed,
     refuse_options,
     warn_of_one_holder,
@@ -374,7 +373,7 @@ class FederatedBayesianNetwork(
         if self.method == "k2" and known is None and self.max_parents > 0:
             warn_of_column_order(settings.ordering, names)
         terms = self._terms(settings, names, continuous, known)
-        by_columns = isinstance(partition, VerticalPartition | RemoteColumns)
+        by_columns = holds_columns(partition)
         if by_columns:
             refuse_options(self, "for columns of several parties", "epsilon")
         if self.epsilon is None:
