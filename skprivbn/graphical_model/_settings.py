@@ -4,46 +4,48 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 from types import SimpleNamespace
 
-from skprivbn.utils._sklearn import Interval, StrOptions, fill_params
+from skprivbn.utils._sklearn import Interval, StrOptions, settings_in
 
 _COUNT = [Interval(Integral, 1, None, closed="left")]
 _POSITIVE = [Interval(Real, 0, None, closed="neither")]
 _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
 
-_CLIQUES = {
-    "stationary": ["boolean"],
-    "structural_zeros": [Mapping, None],
-    "workload": [list, tuple, Mapping, None],
-    "max_model_cells": _COUNT,
+# of each setting, constraints and default
+_CLIQUES: dict = {
+    "stationary": (["boolean"], False),
+    "structural_zeros": ([Mapping, None], None),
+    "workload": ([list, tuple, Mapping, None], None),
+    "max_model_cells": (_COUNT, 2**19),
 }
-_CONTRIBUTION = {
-    "kind": [StrOptions({"normalize", "clip"}), None],
-    "max_records": _COUNT,
-    "max_weight": _COUNT,
-    "null_state": "no_validation",
+_CONTRIBUTION: dict = {
+    "kind": ([StrOptions({"normalize", "clip"}), None], None),
+    "max_records": (_COUNT, 1),
+    "max_weight": (_COUNT, 1),
+    "null_state": ("no_validation", None),
 }
-_INFERENCE = {
-    "inference": [StrOptions({"auto", "exact", "loopy", "nlbp"})],
-    "max_cells": _COUNT,
+_INFERENCE: dict = {
+    "inference": ([StrOptions({"auto", "exact", "loopy", "nlbp"})], "auto"),
+    "max_cells": (_COUNT, 2**22),
 }
-_METHODS = {
-    "auto": {"max_iter": _COUNT},
+_MAX_ITER: dict = {"max_iter": (_COUNT, 2000)}
+_METHODS: dict = {
+    "auto": _MAX_ITER,
     "cgm": {
-        "max_iter": _COUNT,
-        "discrepancy": _NOT_NEGATIVE,
-        "tol": _NOT_NEGATIVE,
-        "damping": [Interval(Real, 0, 1, closed="left"), None],
+        **_MAX_ITER,
+        "discrepancy": (_NOT_NEGATIVE, 0.7),
+        "tol": (_NOT_NEGATIVE, 1e-6),
+        "damping": ([Interval(Real, 0, 1, closed="left"), None], None),
     },
     "naive": {
-        "max_iter": _COUNT,
-        "regularization": _POSITIVE,
-        "projection": ["boolean"],
+        **_MAX_ITER,
+        "regularization": (_POSITIVE, 1e-4),
+        "projection": (["boolean"], True),
     },
     "psgd": {
-        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
-        "n_steps": _COUNT,
-        "clip": [*_POSITIVE, None],
-        "learning_rate": _POSITIVE,
+        "sampling_rate": ([Interval(Real, 0, 1, closed="right")], 0.02),
+        "n_steps": (_COUNT, 200),
+        "clip": ([*_POSITIVE, None], None),
+        "learning_rate": (_POSITIVE, 0.4),
     },
 }
 
@@ -63,40 +65,11 @@ def settings_of(learner):
     contribution, method = learner.contribution, learner.method
     if contribution is None or isinstance(contribution, str):
         contribution = {"kind": contribution}
+    words = f"method_params, with method={method!r},"
+    # exact tables are learnt from in one way, whatever the method
     return SimpleNamespace(
-        **fill_params(
-            "clique_params",
-            learner.clique_params,
-            _CLIQUES,
-            stationary=False,
-            structural_zeros=None,
-            workload=None,
-            max_model_cells=2**19,
-        ),
-        **fill_params(
-            "contribution",
-            contribution,
-            _CONTRIBUTION,
-            kind=None,
-            max_records=1,
-            max_weight=1,
-            null_state=None,
-        ),
-        **fill_params(
-            f"method_params, with method={method!r},",
-            learner.method_params,
-            _INFERENCE | _METHODS[method],
-            inference="auto",
-            max_cells=2**22,
-            max_iter=2000,
-            regularization=1e-4,
-            discrepancy=0.7,
-            tol=1e-6,
-            damping=None,
-            projection=True,
-            sampling_rate=0.02,
-            n_steps=200,
-            clip=None,
-            learning_rate=0.4,
-        ),
+        **settings_in("clique_params", learner.clique_params, _CLIQUES),
+        **settings_in("contribution", contribution, _CONTRIBUTION),
+        **settings_in(words, None, _METHODS["naive"])
+        | settings_in(words, learner.method_params, _INFERENCE | _METHODS[method]),
     )

@@ -46,30 +46,30 @@ from skprivbn.utils._sklearn import (
     RenamedParameters,
     StrOptions,
     _fit_context,
-    fill_params,
     moved_into,
+    settings_in,
 )
 from skprivbn.utils._typing import PerRow, TableLike
 from skprivbn.utils._validation import keep_types
 
-#: settings of `effect_params`
-EFFECT_PARAMS = {
-    "random_intercept": ["boolean"],
-    "correlated": ["boolean"],
-    "crossed": ["boolean"],
-    "scales": [StrOptions({"common", "each"})],
+#: settings of `effect_params`, and their defaults
+EFFECT_PARAMS: dict = {
+    "random_intercept": (["boolean"], True),
+    "correlated": (["boolean"], True),
+    "crossed": (["boolean"], False),
+    "scales": ([StrOptions({"common", "each"})], "common"),
 }
 _NODES = [Options(Integral, {1}), Interval(Integral, 5, 100, closed="both"), None]
-_QUADRATURE_PARAMS = {
-    "n_nodes": _NODES,
-    "tol": [Interval(Real, 0, None, closed="left")],
+_QUADRATURE_PARAMS: dict = {
+    "n_nodes": (_NODES, None),
+    "tol": ([Interval(Real, 0, None, closed="left")], 1e-10),
 }
 #: settings of `metropolis_params`
-METROPOLIS_PARAMS = {
-    "n_draws": [Interval(Integral, 2, None, closed="left")],
-    "n_burn_in": [Interval(Integral, 0, None, closed="left")],
-    "batch_size": [Interval(Integral, 1, None, closed="left")],
-    "random_state": ["random_state"],
+METROPOLIS_PARAMS: dict = {
+    "n_draws": ([Interval(Integral, 2, None, closed="left")], 1000),
+    "n_burn_in": ([Interval(Integral, 0, None, closed="left")], 200),
+    "batch_size": ([Interval(Integral, 1, None, closed="left")], 50),
+    "random_state": (["random_state"], None),
 }
 _MAX_ITER = {"quadrature": 100, "metropolis": 20}
 _DEFAULT_NODES = 25
@@ -300,16 +300,12 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
 
     @property
     def _effects(self):
-        defaults = {"random_intercept": True, "correlated": True, "crossed": False}
-        defaults["scales"] = "common"
-        given = self.effect_params
-        return fill_params("effect_params", given, EFFECT_PARAMS, **defaults)
+        return settings_in("effect_params", self.effect_params, EFFECT_PARAMS)
 
     @property
     def _quadrature(self):
-        defaults = {"n_nodes": None, "tol": 1e-10}
         given = self.quadrature_params
-        return fill_params("quadrature_params", given, _QUADRATURE_PARAMS, **defaults)
+        return settings_in("quadrature_params", given, _QUADRATURE_PARAMS)
 
     def _chains(self):
         """Return settings of the Metropolis chains, as terms call them."""

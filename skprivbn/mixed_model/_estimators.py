@@ -23,7 +23,7 @@ from skprivbn.mixed_model._noisy_linear import (
 from skprivbn.partition import RemoteResults, RemoteRows, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
-from skprivbn.utils._sklearn import StrOptions, fill_params
+from skprivbn.utils._sklearn import StrOptions, moved_into, settings_in
 from skprivbn.utils._typing import PerRow, TableLike
 
 
@@ -126,7 +126,7 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
 
     _renamed = {
         **BaseGLMM._renamed,
-        **{name: f"metropolis_params={{{name!r}: ...}}" for name in METROPOLIS_PARAMS},
+        **moved_into("metropolis_params", METROPOLIS_PARAMS),
     }
     _absent = {
         "epsilon": "a logistic model needs sums of each cluster in every iteration, "
@@ -177,10 +177,9 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
         self.verbose = verbose
 
     def _chains(self):
-        defaults = {"n_draws": 1000, "n_burn_in": 200, "batch_size": 50}
         given = self.metropolis_params
-        chains = fill_params("metropolis_params", given, METROPOLIS_PARAMS, **defaults)
-        rng, seed = check_random_state(chains.pop("random_state", None)), 0
+        chains = settings_in("metropolis_params", given, METROPOLIS_PARAMS)
+        rng, seed = check_random_state(chains.pop("random_state")), 0
         if self.method == "metropolis":
             seed = int(rng.randint(np.iinfo(np.int32).max))
         return {**chains, "seed": seed}

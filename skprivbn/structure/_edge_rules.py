@@ -7,7 +7,7 @@ import numpy as np
 from skprivbn.bayesian_network._base import check_parents, per_node
 from skprivbn.bayesian_network._dag import check_dag, closure, is_acyclic
 from skprivbn.utils import column_names
-from skprivbn.utils._sklearn import fill_params
+from skprivbn.utils._sklearn import settings_in
 
 #: what `search_params` says about edges, in every search
 EDGE_PARAMS: dict = dict.fromkeys(
@@ -83,26 +83,6 @@ class EdgeRules:
         return set(must) <= set(parents) and self.allowed[parents, child].all()
 
 
-def settings_in(estimator, group, known):
-    """Return what a parameter such as ``search_params=`` says, and the rest.
-
-    Parameters
-    ----------
-    estimator : object
-    group : str
-        Name of the parameter.
-    known : dict of str to (list, object)
-        Constraints and default of every setting.
-
-    Returns
-    -------
-    settings : dict
-    """
-    constraints = {name: values for name, (values, _) in known.items()}
-    defaults = {name: default for name, (_, default) in known.items()}
-    return fill_params(group, getattr(estimator, group), constraints, **defaults)
-
-
 def read_edge_rules(estimator):
     """Return what ``search_params=`` says about edges, of an estimator being fitted.
 
@@ -111,7 +91,7 @@ def read_edge_rules(estimator):
     rules : EdgeRules or None
         None where it says nothing.
     """
-    given = settings_in(estimator, "search_params", EDGE_PARAMS)
+    given = settings_in("search_params", estimator.search_params, EDGE_PARAMS)
     if not any(given.values()):
         return None
     names = column_names(estimator)

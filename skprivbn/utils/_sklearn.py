@@ -63,6 +63,7 @@ __all__ = [
     "fill_params",
     "open_callbacks",
     "moved_into",
+    "settings_in",
     "validate_params",
 ]
 
@@ -264,6 +265,25 @@ def fill_params(name, given, constraints, **defaults):
         raise ValueError(f"{name} takes {sorted(constraints)}, not {unknown}")
     validate_parameter_constraints(constraints, given, caller_name=name)
     return defaults | given
+
+
+def settings_in(name, given, known):
+    """Return the same of settings whose defaults stand beside their constraints.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter, for errors.
+    given : dict or None
+    known : dict of str to (list, object)
+        Constraints and default of every setting.
+
+    Returns
+    -------
+    settings : dict
+    """
+    constraints, defaults = ({k: v[i] for k, v in known.items()} for i in (0, 1))
+    return fill_params(name, given, constraints, **defaults)
 
 
 def open_callbacks(estimator, max_subtasks):

@@ -14,10 +14,9 @@ from skprivbn.structure._edge_rules import (
     EDGE_PARAMS,
     parents_in,
     position,
-    settings_in,
 )
 from skprivbn.utils import warn_user
-from skprivbn.utils._sklearn import Interval
+from skprivbn.utils._sklearn import Interval, settings_in
 from skprivbn.utils._validation import MANY_NUMBERS, as_seen, to_numbers
 
 #: what `states` says of a column of numbers
@@ -47,7 +46,7 @@ COUNT_PARAMS: dict = {
 def read_settings(estimator):
     """Return what ``search_params=`` and ``count_params=`` say, and the rest."""
     groups = {"search_params": SEARCH_PARAMS, "count_params": COUNT_PARAMS}
-    found = [settings_in(estimator, group, known) for group, known in groups.items()]
+    found = [settings_in(g, getattr(estimator, g), k) for g, k in groups.items()]
     return SimpleNamespace(**found[0], **found[1])
 
 
