@@ -187,10 +187,6 @@ SECTIONS = {
         "Intervals of private mixtures: `PPEMGaussianMixture.conf_int`",
         "Share of 95 % intervals that cover the truth.",
     ),
-    "shared_tree": Section(
-        "A private tree over Adult, one holder or several: `DPCGMLearner`",
-        "Mean log-likelihood of a row of the test set.",
-    ),
     "tables": Section(
         "Private tables against AIM and MST of OpenDP: `DPCGMLearner`",
         "Mean total variation between the model and the training rows over all tables "

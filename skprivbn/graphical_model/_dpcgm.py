@@ -97,9 +97,9 @@ class DPCGMLearner(
     cliques : {"aim", "mst", "chain", "tree"} or list of tuples, default="aim"
         Which columns interact. "aim" chooses tables of one to three columns privately,
         in rounds; each round takes the tables that the current model fits worst [2]_.
-        "mst" chooses a tree privately, for a third of the budget (half of it with
-        several holders). "chain" joins neighbouring columns, "tree" every column with
-        the last one. A list gives the columns of each clique, by name or position.
+        "mst", of one holder, chooses a tree privately, for a third of the budget.
+        "chain" joins neighbouring columns, "tree" every column with the last one. A
+        list gives the columns of each clique, by name or position.
 
     clique_params : dict, default=None
         `stationary` (False): whether columns are time steps; given cliques that are
@@ -212,8 +212,8 @@ class DPCGMLearner(
 
     table_unit_ : int or dict of tuple of str to int
         Count of one record in these tables: 1, or more where fractions of records are
-        counted or tables weighted (persons with several records, "mst" with several
-        holders). A dict for "aim", whose tables differ. Not for "psgd".
+        counted (persons with several records). A dict for "aim", whose tables differ.
+        Not for "psgd".
 
     table_std_ : dict of tuple of str to float
         Standard deviation of the noise on each table, in records. Not for "psgd".

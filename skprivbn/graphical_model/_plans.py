@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from skprivbn.federation import declare_noise
+from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import (
     N_CHANGED,
-    SEARCHES,
     ColumnTablesTerms,
     TablesTerms,
     check_rows,
@@ -64,8 +64,8 @@ def plan_search(learner, several, by_columns):
     """
     nodes, cliques, ties = learner._nodes(), learner.cliques, None
     settings, contribution = settings_of(learner), learner._contribution()
-    if isinstance(cliques, str) and cliques in SEARCHES:
-        kind = SEARCHES[cliques] if several or cliques == "aim" else PrivateTree
+    if cliques in ("aim", "mst"):
+        kind = AdaptiveSearch if cliques == "aim" else PrivateTree
     else:
         kind = Gradients if learner.method == "psgd" else GivenTables
         cliques = resolve_cliques(cliques, nodes)
@@ -152,6 +152,11 @@ def check_combinations(learner, several, aligned, states):
         raise ValueError("method='psgd' needs delta > 0: its guarantee cannot be pure")
     cliques = learner.cliques if isinstance(learner.cliques, str) else None
     mst, chosen_privately = cliques == "mst", cliques in ("aim", "mst")
+    if several and mst:
+        raise ValueError(
+            "cliques='mst' works for one holder of all rows only: use 'aim', which "
+            "chooses privately as well"
+        )
     if several and (psgd or learner.epsilon is None):
         what = "method='psgd'" if psgd else "epsilon=None"
         raise ValueError(
@@ -226,10 +231,6 @@ def check_columns(learner, aligned):
             "what is missing counts as the first state; give it a state of its own",
         ),
         "stationary=": (settings.stationary, "give every clique its own table"),
-        "cliques='mst'": (
-            isinstance(learner.cliques, str) and learner.cliques == "mst",
-            "use 'aim', which chooses privately as well",
-        ),
         "backend=": (
             learner.backend != "masking",
             "it adds tables of rows; columns are counted by oblivious transfer",

@@ -32,7 +32,6 @@ from skprivbn.federation._ledger import Release
 from skprivbn.federation._rows import RowSource
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._searches import GivenTables
-from skprivbn.graphical_model._selection import TreeSearch
 from skprivbn.graphical_model._states import (
     bin_labels,
     check_bins,
@@ -65,8 +64,6 @@ from skprivbn.utils._memoise import asking_others, memoise_steps
 
 #: cells of all tables that a party counts at once
 MAX_CELLS = 1 << 24
-#: searches by name; other cliques are given
-SEARCHES = {"aim": AdaptiveSearch, "mst": TreeSearch}
 
 
 def gap_rule(estimator):
@@ -167,7 +164,7 @@ class TablesTerms(Terms):
         What one person may add.
     missing : {"error", "skip"}
         Whether entries may be missing.
-    cliques : list of list of int, "mst" or "aim"
+    cliques : list of list of int, or "aim"
         Columns of each clique, or the search that chooses them.
     ties : list of int
         Number of the table of each given clique.
@@ -187,7 +184,7 @@ class TablesTerms(Terms):
     min_honest: int | None
     contribution: Contribution
     missing: Literal["error", "skip"]
-    cliques: list[list[int]] | Literal["mst", "aim"]
+    cliques: list[list[int]] | Literal["aim"]
     ties: list[int]
     max_model_cells: int = 0
     workload: list[list[int]] = field(default_factory=list)
@@ -203,8 +200,6 @@ class TablesTerms(Terms):
         for node, edges in check_bins(self.bins, self.nodes).items():
             if self.labels[node] != bin_labels(edges):
                 raise ValueError("bins: other states than these bins")
-        if self.cliques == "mst" and len(self.nodes) < 2:
-            raise ValueError("a tree takes two columns")
         given = [] if isinstance(self.cliques, str) else self.cliques
         if given is self.cliques:
             resolve_cliques(given, self.nodes)
@@ -240,7 +235,7 @@ class TablesTerms(Terms):
     def search(self):
         """Which tables are asked for, and how they share the noise."""
         is_given = not isinstance(self.cliques, str)
-        return (GivenTables if is_given else SEARCHES[self.cliques])(
+        return (GivenTables if is_given else AdaptiveSearch)(
             self.epsilon,
             self.delta,
             len(self.nodes),
@@ -416,8 +411,8 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
             raise ValueError("owners: one for each column")
         if self.contribution != Contribution() or self.missing != "error":
             raise ValueError("contribution, missing: every record counts once")
-        if self.cliques == "mst" or len(set(self.ties)) != len(self.ties):
-            raise ValueError("cliques, ties: given tables, or those of 'aim'")
+        if len(set(self.ties)) != len(self.ties):
+            raise ValueError("ties: every clique has a table of its own")
 
     @property
     def n_changed(self):

@@ -393,7 +393,6 @@ def add_fields():
     field_of("gaussian", **noisy, delta=1e-6, min_honest=3)
     field_of("ckks", **noisy, backend="ckks")
     field_of("paillier", **noisy, backend="paillier")
-    field_of("tree", methods=(), **noisy, cliques="mst", delta=1e-6, epsilon=50.0)
     field_of("adaptive", methods=(), **noisy, cliques="aim")
     field_of("adaptive, gaussian", methods=(), **adaptive, delta=1e-6)
     field_of("adaptive, ckks", methods=(), **noisy, cliques="aim", backend="ckks")

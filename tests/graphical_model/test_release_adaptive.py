@@ -8,7 +8,7 @@ from skprivbn.federation import Me
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._release import TablesTerms, release_tables
 from skprivbn.graphical_model._tables import Contribution, TableLayout, count_tables
-from skprivbn.privacy import DistributedNoise, distribute
+from skprivbn.privacy import DistributedNoise, PrivacyAccountant, distribute
 from skprivbn.utils._memoise import ask
 from tests.graphical_model.test_adaptive import learner, mean_error, rows_of
 
@@ -194,3 +194,18 @@ def test_no_row_makes_a_holder_refuse():
     X = rows_of()
     X[0, 0] = 99
     learner(delta=1e-6).fit(X, party=np.arange(len(X)) % 3)
+
+
+def test_a_tree_is_chosen_by_one_holder_only():
+    X = rows_of()
+    with pytest.raises(ValueError, match="cliques='mst' works for one holder.*'aim'"):
+        learner("mst").fit(X, party=np.arange(len(X)) % 4)
+
+
+@pytest.mark.parametrize("cliques", ["chain", "aim"])
+def test_noise_that_does_not_fit_costs_nothing(cliques):
+    accountant, X = PrivacyAccountant(1.0), rows_of()
+    small = learner(cliques, epsilon=1e-12, backend="ckks", accountant=accountant)
+    with pytest.raises(ValueError, match="does not fit 64-bit integers"):
+        small.fit(X, party=np.arange(len(X)) % 4)
+    assert accountant.spent().epsilon == 0

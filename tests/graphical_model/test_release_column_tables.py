@@ -183,7 +183,6 @@ def test_both_sides_calibrate_the_noise():
         {"max_model_cells": 0},
         {"contribution": Contribution(max_weight=2)},
         {"missing": "skip"},
-        {"cliques": "mst"},
         {"cliques": [[0], [1]], "ties": [0, 0]},
     ):
         with pytest.raises(ValueError):

@@ -309,7 +309,7 @@ LABELS = {
         "aim", method_params={"max_iter": 5}, missing="skip", **STATES
     ),
     "field, Gaussian noise": DPCGMLearner(
-        "mst", method_params={"max_iter": 5}, delta=1e-6, **STATES
+        "chain", method_params={"max_iter": 5}, delta=1e-6, **STATES
     ),
     "field, bins": DPCGMLearner(
         "chain",
@@ -378,7 +378,9 @@ def test_the_only_row_of_all_with_labels(name):
     assert_alike(LABELS[name], (frame(CASES)[:0], {}), *more)
 
 
-@pytest.mark.parametrize("name", [name for name in LABELS if "psgd" not in name])
+@pytest.mark.parametrize(
+    "name", [n for n in LABELS if "psgd" not in n and "mst" not in n]
+)
 def test_the_only_row_of_a_party_with_labels(name):
     roster = ["a", "b", "c"]
     first = pd.Categorical(["a", "b"] * 3, categories=roster)

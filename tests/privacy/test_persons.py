@@ -161,7 +161,10 @@ def test_learnt_trees_count_persons(contribution, several):
     X = np.column_stack([first, first ^ (rng.random(2000) < 0.1), first])
     X, person = np.repeat(X, 3, axis=0), np.repeat(np.arange(2000), 3)
     learner = DPCGMLearner(
-        "mst", states=[2, 2, 2], epsilon=20.0, contribution=contribution
+        "aim" if several else "mst",
+        states=[2, 2, 2],
+        epsilon=20.0,
+        contribution=contribution,
     )
     party = {"party": person % 3} if several else {}
     found = learner.fit(X, individual=person, **party)
