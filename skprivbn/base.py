@@ -1,4 +1,4 @@
-"""What every federated estimator shares."""
+"""Base classes of federated estimators."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ BACKEND_CONSTRAINT = [StrOptions(set(BACKENDS)), AdditiveBackend]
 
 
 class BackendMixin(CachedParameterNames, SavedVersionMixin):
-    """Says what to write where a backend that was given by name is to have parameters.
+    """Explains how to set parameters of a backend that was given by name.
 
     Attributes
     ----------
     _backends : mapping of str to type
-        What the names stand for.
+        The backend of each name.
     """
 
     _backends: Mapping[str, type] = BACKENDS
@@ -88,15 +88,16 @@ class BackendMixin(CachedParameterNames, SavedVersionMixin):
 
 
 def by_holders(method: Callable) -> Callable:
-    """Let parties apply a method to rows that stay with them.
+    """Let sites apply a method to their own rows, if it gets remote rows.
 
-    What sites predict, they keep; what they transform is used from there.
+    Predictions stay at the sites; transformed rows can be used in further steps.
 
     Parameters
     ----------
     method : callable
-        ``predict``, ``predict_proba`` or ``transform``, for rows that are here. What
-        goes beside rows are keyword arguments; of remote rows, names of columns.
+        ``predict``, ``predict_proba`` or ``transform``, for local rows. Further values
+        per row, such as clusters, are keyword arguments; of remote rows, names of
+        columns.
 
     Returns
     -------
@@ -118,43 +119,43 @@ def by_holders(method: Callable) -> Callable:
 
 
 def _can_score(estimator):
-    """Tell whether there are scores of rows, or say what to write."""
+    """Return True if rows have scores; otherwise raise an error with the remedy."""
     if hasattr(estimator, "_row_scores"):
         return True
     raise AttributeError(
         f"{type(estimator).__name__} needs a method _row_scores to be scored; or "
         "scikit-learn's ClassifierMixin or RegressorMixin as the first of its bases, "
-        "which score rows that are here"
+        "which score local rows"
     )
 
 
 class RowsMixin(SavedVersionMixin):
-    """What a fitted estimator does with rows, be they here or with their holders.
+    """Scores and federations of estimators of rows, local or remote.
 
     Attributes
     ----------
     _row_checks : dict
-        What rows must be: options of scikit-learn's ``check_array``.
+        Options of scikit-learn's ``check_array`` for rows.
     _fit_checks : dict
         The same for fits only, such as ``ensure_min_samples``.
     """
 
     _row_checks: ClassVar[dict] = {"dtype": np.float64}
     _fit_checks: ClassVar[dict] = {}
-    #: options of `tell_progress`: a fit in steps, which `_learn` then gets to tell of
+    #: options of `tell_progress`, if the fit has steps: `_learn` then gets a callback
     _steps: ClassVar[dict | None] = None
-    #: fitted attributes that not every fit has: a new one forgets them
+    #: fitted attributes that not every fit sets: `fit` deletes them first
     _of_some_fits: ClassVar[tuple[str, ...]] = ()
     #: whether its backend adds vectors of rows, not counts of columns
     _adds_rows = False
 
     @property
     def _uses_y(self):
-        """Whether `y` goes with the rows."""
+        """Whether there is a target: of classifiers and regressors."""
         return isinstance(self, ClassifierMixin | RegressorMixin)
 
     def _learn_watched(self, X, y, *checked):
-        """Learn, and tell whoever watches of every step, if there are steps."""
+        """Learn, and report progress if the fit has steps."""
         warn_of_exact_step(self, X)
         for name in self._of_some_fits:
             vars(self).pop(name, None)
@@ -169,9 +170,9 @@ class RowsMixin(SavedVersionMixin):
     def score(
         self, X: TableLike, y: ArrayLike | None = None, sample_weight: Any = None
     ) -> float:
-        """Return the mean score of rows: their log-likelihood, unless said otherwise.
+        """Return the mean score of rows: the log-likelihood by default.
 
-        It is an exact function of the rows. If they are private themselves, use
+        The score is exact. For private rows use
         :func:`skprivbn.privacy.private_score`; with a limited accountant, a warning
         says so once.
 
@@ -179,12 +180,12 @@ class RowsMixin(SavedVersionMixin):
         ----------
         X : array-like of shape (n_samples, n_features), HorizontalPartition or \
                 RemoteRows
-            Of rows that parties hold, only the sum of all scores becomes known.
+            Of partitions and remote rows, only the sum of all scores is disclosed.
         y : array-like of shape (n_samples,), default=None
-            What goes with each row, where that is used; the name of a column if X is
-            remote.
+            Target of each row, of classifiers and regressors; the name of a column if
+            `X` is remote.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of rows that are here.
+            Weights of local rows.
 
         Returns
         -------
@@ -209,7 +210,7 @@ class RowsMixin(SavedVersionMixin):
         return add_scores(self, X, sample_weight, aligned=beside)
 
     def _federate(self, partition, program, terms, backend=None):
-        """Open a federation; warn of what its backend and its roster cannot hide.
+        """Open a federation; warn if its backend or its roster disclose more.
 
         Parameters
         ----------
@@ -238,21 +239,22 @@ class RowsMixin(SavedVersionMixin):
 class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     """Base class of estimators fitted to rows of several parties.
 
-    Subclasses name their programs in `protocols` and implement :meth:`_learn`. Input,
-    who holds which rows, the secure sums, the ledger, ``score`` and predictions at
-    sites are taken care of here. Estimators that sites are to apply define
-    :meth:`_learnt_shapes`, and those that they are to score ``_row_scores``.
+    Subclasses list their programs in `protocols` and implement :meth:`_learn`. This
+    class checks the input, assigns rows to parties, and provides secure sums, the
+    ledger, ``score`` and predictions at sites. For predictions at sites, subclasses
+    define :meth:`_learnt_shapes`, for scores ``_row_scores``. The target reaches
+    programs of classifiers and regressors, as ``me.block["y"]``.
 
     Attributes
     ----------
     protocols : tuple of Program
-        What the estimator asks data holders to run; ``score_rows`` and
-        ``keep_predictions`` among them if they may apply it.
+        Programs that parties run; ``score_rows`` and ``keep_predictions`` allow scores
+        and predictions at sites.
 
     See Also
     --------
-    skprivbn.federation.program : What a protocol may say.
-    skprivbn.federation.Terms : Its public parameters.
+    skprivbn.federation.program : Decorator of programs.
+    skprivbn.federation.Terms : Public parameters of a program.
 
     Examples
     --------
@@ -278,7 +280,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
     array([2., 4.])
     """
 
-    # pipelines and searches hand `party` over without set_fit_request
+    # pipelines and searches pass `party` without set_fit_request
     __metadata_request__fit = {"party": True}
     protocols: tuple[Any, ...] = ()
     #: of estimators without such a parameter
@@ -302,8 +304,8 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
                 RemoteRows
             The rows of all parties.
         y : array-like of shape (n_samples,), default=None
-            What goes with each row, where that is used; the name of a column if X is
-            remote.
+            Target of each row, of classifiers and regressors; the name of a column if
+            `X` is remote. Others ignore it.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
 
@@ -312,38 +314,38 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         self : object
             Fitted estimator.
         """
+        return self._learn_watched(X, y, self._check_rows(X, party, y=y))
+
+    def _check_rows(self, X, party=None, y=None, **beside):
+        """Return the rows of each party, checked."""
         if self._uses_y and y is None and "y" not in getattr(X, "aligned", ()):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None: give one value per row, or the name of a column of a partition"
             )
-        partition = self._check_rows(X, party, y=y if self._uses_y else None)
-        return self._learn_watched(X, y, partition)
-
-    def _check_rows(self, X, party=None, **beside):
-        """Return the rows of each party, or say what is wrong with them."""
+        beside["y"] = y if self._uses_y else None
         checks = self._row_checks | self._fit_checks
         if is_partition(X):
             # there may be many parties with one row each
             checks.pop("ensure_min_samples", None)
         if getattr(self, "epsilon", None) is not None:
-            # an error would tell that there is such a row, which no noise hides
+            # an error would reveal such a row, which no noise hides
             checks |= {"ensure_all_finite": False, "ensure_min_samples": 0}
         return check_horizontal(self, X, party, aligned=beside, **checks)
 
     @abstractmethod
     def _learn(self, partition):
-        """Set the fitted attributes, `ledger_` among them, from what parties tell.
+        """Set the fitted attributes, among them `ledger_`.
 
         Parameters
         ----------
         partition : HorizontalPartition or RemoteRows
-            Checked; to be handed to :meth:`_federate`.
+            Checked rows, for :meth:`_run`.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement _learn")
 
     def _run(self, partition, program, terms, **options):
-        """Have the parties run a program; keep the ledger, return what they found.
+        """Run a program at the parties, keep the ledger, return the result.
 
         Parameters
         ----------
@@ -357,7 +359,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         Returns
         -------
         result : object
-            What the program returned.
+            The return value of the program.
         """
         with self._federate(partition, program, terms) as federation:
             result = federation.run(**options)
@@ -365,10 +367,10 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         return result
 
     def _check_noise_fits(self, noise):
-        """Raise if noise may be more than the backend can add.
+        """Raise if the noise may exceed the largest sum of the backend.
 
         To be called before budget is spent: a party whose noise is too large by
-        chance would refuse to go on.
+        chance would refuse to continue.
         """
         most = resolve_backend(self.backend).max_sum()
         # exceeded with a probability of e^-40
@@ -381,10 +383,10 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
 
     @classmethod
     def _learnt_shapes(cls, n_features):
-        """Return names and shapes of the fitted attributes that make a prediction.
+        """Return names and shapes of the fitted attributes that predictions need.
 
-        Sites refuse arrays of any other shape: one with an entry for every row could
-        pick out single rows.
+        Sites refuse arrays of other shapes: one entry per row could isolate single
+        rows.
 
         Parameters
         ----------
@@ -397,12 +399,12 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         raise TypeError(f"{cls.__name__} cannot be applied at sites: no _learnt_shapes")
 
     def _is_declared(self, declared):
-        """Tell whether a fitted transformer says no more than what columns declare.
+        """Return whether a fitted transformer contains only declared labels.
 
         Parameters
         ----------
         declared : list of (list or None)
-            Labels that a site declares of each column, as rows have them.
+            Labels that a site declares for each column.
 
         Returns
         -------
@@ -411,9 +413,9 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         return False
 
     def _was_found(self, found):
-        """Tell whether a fitted transformer is what parties found together.
+        """Return whether a fitted transformer is the result of a session.
 
-        Sites apply no other, but in front of noise or scores.
+        Before exact questions, sites apply no other.
 
         Parameters
         ----------
@@ -439,7 +441,12 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
 
 
 class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
-    """A federated estimator with `epsilon`, whose noise hides rows or persons."""
+    """Base class of estimators with `epsilon`: noise protects rows or persons.
+
+    A `FederatedEstimator` whose :meth:`_learn` calls :meth:`_run_charged`. Subclasses
+    have the parameters or class attributes `epsilon`, `delta`, `accountant` and
+    `min_honest`.
+    """
 
     __metadata_request__fit = {"individual": True}
 
@@ -459,14 +466,15 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
         X : array-like of shape (n_samples, n_features), HorizontalPartition or \
                 RemoteRows
             The rows of all parties.
-        y : Ignored
-            Not used, present for API consistency by convention.
+        y : array-like of shape (n_samples,), default=None
+            Target of each row, of classifiers and regressors; the name of a column if
+            `X` is remote. Others ignore it.
         party : array-like of shape (n_samples,), default=None
             Who holds each row. None means that one party holds all.
         individual : array-like of shape (n_samples,), default=None
-            The person behind each row, whom `epsilon` is to protect: all rows of a
-            person count as one row together, and those of nobody known not at all. A
-            person's rows must be with one party. Without `epsilon` it changes nothing.
+            The person of each row, whom `epsilon` protects: all rows of a person
+            together count as one row, and rows without a person do not count. A person's
+            rows must be at one party. Ignored without `epsilon`.
 
         Returns
         -------
@@ -474,17 +482,18 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
             Fitted estimator.
         """
         persons = None if self.epsilon is None else individual
-        return self._learn_watched(X, y, self._check_rows(X, party, individual=persons))
+        partition = self._check_rows(X, party, y=y, individual=persons)
+        return self._learn_watched(X, y, partition)
 
     def _run_charged(self, partition, program, terms, what, **options):
-        """Have the parties run a program, once the fit is paid for; keep its cost.
+        """Charge the accountant, run a program at the parties, keep its cost.
 
         Parameters
         ----------
         partition, program, terms, **options :
             As in :meth:`_run`.
         what : str
-            What is released, in plain words.
+            Description of the release for the accountant and the ledger.
 
         Returns
         -------

@@ -130,7 +130,8 @@ class PartyError(RuntimeError):
         "inconsistent": "what the parties opened together cannot be counts or "
         "moments of their records: the part of some party is wrong, and nobody can "
         "tell whose",
-        "out-of-range": "a value is too large for the secure sum's number format",
+        "out-of-range": "a value is too large for the secure sum's number format, or "
+        "not finite",
         "budget-exceeded": "what it allows for these data (budget, max_exact_numbers, "
         "max_exact_fits, max_refusals, room for results) is used up, or less than this "
         "takes: ask for fewer numbers, or with a smaller epsilon= in the unit "

@@ -1,11 +1,14 @@
 """What an estimator of one's own is told by the base class."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
-from sklearn.base import RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 
-from skprivbn.base import FederatedEstimator
-from skprivbn.federation import ALL_ROWS, Sum, Terms, program
+from skprivbn.base import FederatedEstimator, PrivateEstimator
+from skprivbn.federation import ALL_ROWS, Noisy, NoisyTerms, Sum, Terms, program
+from skprivbn.privacy import CountMechanism
 
 X, PARTY = np.arange(12.0).reshape(6, 2), [*"abcabc"]
 
@@ -34,6 +37,37 @@ class ScoredFirst(RegressorMixin, Slope, FederatedEstimator):
 
 class ScoredLast(Slope, FederatedEstimator, RegressorMixin):
     pass
+
+
+@dataclass(frozen=True)
+class OnesTerms(NoisyTerms):
+    """Terms of a noisy count of ones among the targets."""
+
+    def mechanism(self, n_features):
+        """Return noise for counts that a row changes by one."""
+        return CountMechanism.for_budget(self.epsilon, self.delta, 1)
+
+
+@program(OnesTerms)
+def ones(me):
+    counts = np.array([(me.block["y"] == label).sum() for label in (0, 1)])
+    noise = me.terms.noise(2, len(me.roster))
+    return (yield Noisy(counts, noise, "noisy counts of classes"))
+
+
+class NoisyClasses(ClassifierMixin, PrivateEstimator):
+    protocols, epsilon, delta, accountant, min_honest = (ones,), 50.0, 0.0, None, None
+
+    def _learn(self, partition):
+        terms = OnesTerms(epsilon=self.epsilon)
+        self.counts_ = self._run_charged(partition, ones, terms, "counts of classes")
+
+
+def test_the_target_reaches_parties_beside_noise():
+    y = np.array([0, 1, 1, 1, 1, 0])
+    assert NoisyClasses().fit(X, y, party=PARTY).counts_ == pytest.approx([2, 4], abs=1)
+    with pytest.raises(ValueError, match="NoisyClasses requires y to be passed"):
+        NoisyClasses().fit(X, party=PARTY)
 
 
 def test_an_estimator_without_learn_is_named():

@@ -1,8 +1,7 @@
-"""What a protocol may say: a program, and the kinds of rounds that it yields.
+"""Programs: what every party runs on its own rows, and the rounds that they yield.
 
-A protocol is one generator function, which every party runs on its own rows. What it
-yields is a round; what it is sent back is the same at all parties, or sealed between
-two of them. Nothing else reaches it from outside.
+A program is a generator function. Each ``yield`` is a round; its answer is the same at
+all parties, or sealed between two of them. Nothing else reaches a program from outside.
 
 ========================  ====================================  =======================
 a program yields          the other parties do                  it gets
@@ -138,9 +137,9 @@ class TooFewRows(PartyRefusal):
 class Weighing(Enum):
     """How much rows count in a sum, where no weights need to be computed."""
 
-    #: all rows count alike, in all numbers
+    #: every number is a sum over all own rows
     ALL_ROWS = "all rows"
-    #: each number is itself a count of rows: the cells of a table
+    #: each number is itself a count of rows, as in a contingency table
     COUNTS = "counts"
 
 
@@ -216,13 +215,14 @@ class Sum:
     vector : array-like
         Floats, or integers, which are summed exactly. The total has one dimension.
     what : str
-        What it tells, in at most ten words; a constant of the program.
+        Description for the ledger, at most ten words; a constant of the program.
     weights : RowWeights, CountsAt, ALL_ROWS, COUNTS or callable
-        How much the own rows count in each block of the vector; a function that
-        returns it is called where some party has a limit. Nobody reads a sum that is
-        about too few rows: the program gets :class:`TooFewRows`.
+        How many rows each number is about: ``ALL_ROWS``; ``COUNTS`` if each number is
+        itself a count; or the weights of rows, such as ``RowWeights.of(mask)``, also as
+        a function, called where a party has a limit. Nobody reads a sum over too few
+        rows: it raises :class:`TooFewRows` in the program.
     new_keys : bool, default=False
-        Whether parties make keys for it, instead of those of the sums before.
+        Whether parties make new keys for it.
     """
 
     vector: Any
@@ -249,7 +249,9 @@ class Noisy:
     ----------
     counts : ndarray of int
     noise : DistributedNoise
+        Such as ``me.terms.noise(n_features, len(me.roster))``.
     what : str
+        Description for the ledger.
     """
 
     counts: np.ndarray
@@ -339,32 +341,30 @@ class Hear:
 
 @dataclass(eq=False, repr=False)
 class Me:
-    """What a program sees of its party: rows, public terms, names. No key.
+    """A party as its program sees it: rows, public parameters, names; no keys.
 
     Parameters
     ----------
     block : dict of str to array
-        The party's data, for instance ``{"X": rows}``.
+        The party's data: ``"X"``, and ``"y"`` or others that were given to ``fit``. A
+        `y` that a site declares as categories is text there, as in a data frame.
     terms : Terms
-        Public parameters of the protocol, the same at every party.
+        Public parameters, the same at every party.
     name : str
     roster : tuple of str
         Names of all parties, in order.
     min_rows : int, default=1
-        Fewest rows that the strictest party lets a sum be about.
+        Fewest rows of a sum that the strictest party allows.
     is_simulated : bool, default=False
-        Whether nobody is there to hide from: weights of rows may then be drawn by a
-        seed that others know.
+        Whether one person runs all parties: weights of rows may then have a public seed.
     keep : callable, default=None
-        Takes what the party keeps for itself; programs that keep something tell
-        nothing.
+        Stores a result at the party; such programs disclose nothing.
     session : bytes, default=b""
-        Names the session, and all that was agreed on in it: public, the same at every
-        party, and never used again.
+        Unique public identifier of the session and its agreement.
     min_cell_count : int, default=0
-        Smallest count that the strictest party lets be told.
+        Smallest count that the strictest party discloses.
     own_min_rows : int, default=1
-        Fewest rows that this party alone insists on.
+        Fewest rows of a sum that this party allows.
 
     Examples
     --------
@@ -519,7 +519,7 @@ class Program:
 
 
 def program(terms: type[Terms]) -> Callable[[Callable], Program]:
-    """Mark a generator function as a protocol that parties may run.
+    """Mark a generator function as a protocol that parties run.
 
     Parameters
     ----------
@@ -532,19 +532,18 @@ def program(terms: type[Terms]) -> Callable[[Callable], Program]:
 
     Examples
     --------
-    >>> import numpy as np
     >>> from skprivbn.federation import ALL_ROWS, Sum, Terms, program
     >>> @program(Terms)
-    ... def mean(me):
-    ...     X = me.numbers()
-    ...     sums = np.append(len(X), X.sum(axis=0))
-    ...     n, *sums = yield Sum(sums, "number of rows and sums", ALL_ROWS)
-    ...     return np.array(sums) / n
-    >>> mean.terms.__name__
+    ... def total(me):
+    ...     return (yield Sum(me.numbers().sum(axis=0), "sums of columns", ALL_ROWS))
+    >>> total.terms.__name__
     'Terms'
     """
     if not (isinstance(terms, type) and issubclass(terms, Terms)):
         raise TypeError("write @program(Terms), with the class of its parameters")
+    own = vars(terms)
+    if own.get("__annotations__") and "__dataclass_params__" not in own:
+        raise TypeError(f"write @dataclass(frozen=True) above class {terms.__name__}")
     return lambda function: Program(function, terms)
 
 

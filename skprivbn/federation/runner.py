@@ -174,7 +174,10 @@ class Runner:
                 return self._last_reply
             request = self._check_request(decode(message))
             payload = self._answer(request) or {}
-            reply = encode({"ok": True, "payload": payload})
+            try:
+                reply = encode({"ok": True, "payload": payload})
+            except ProtocolError as error:
+                raise TypeError(f"said or returned by the program: {error}") from None
         except Exception as error:
             if self._debug and not isinstance(error, PartyRefusal):
                 raise
@@ -402,6 +405,8 @@ class Runner:
         """Add counts with shares of the noise, which everybody may read."""
         self._charge(step.noise)
         counts = np.ravel(step.counts)
+        if counts.dtype.kind not in "biu":
+            raise TypeError("Noisy takes integers: its noise would not hide fractions")
         # so few may be left, whose noise alone must hide enough
         masks, n_parties = self._backend.masks_for_all(), len(self._agreement.roster)
         step.noise.check_survivors(masks.n_needed(n_parties))

@@ -531,3 +531,42 @@ def test_a_program_has_terms_and_rounds():
         @program(Terms)
         def no_round(me):
             return me.block["X"]
+
+
+def test_noise_of_integers_does_not_hide_fractions():
+    @program(CountTerms)
+    def fractions(me):
+        noise = me.terms.noise(1, len(me.roster))
+        return (yield Noisy(np.array([me.n_rows / 8]), noise, "eighths of rows"))
+
+    with pytest.raises(PartyError, match="Noisy takes integers"):
+        run(fractions, CountTerms(epsilon=1.0))
+    # otherwise everybody would read the fraction
+    share = CountTerms(epsilon=1.0).noise(1, 3).share((1,))
+    assert (20 / 8 + share) % 1 == 0.5
+
+
+def test_mistakes_of_authors_are_named_before_parties_are_asked():
+    def unmarked(me):
+        yield Sum([1], "ones", COUNTS)
+
+    with pytest.raises(TypeError, match=r"no program: mark it with @program\(Terms\)"):
+        run(unmarked)
+    with pytest.raises(TypeError, match="takes CountTerms, got Terms"):
+        run(noisy_count, Terms())
+    with pytest.raises(TypeError, match=r"write @dataclass\(frozen=True\) above class"):
+
+        @program(type("Undecorated", (Terms,), {"__annotations__": {"k": "int"}}))
+        def never(me):
+            yield
+
+
+def test_what_cannot_be_sent_is_the_mistake_of_the_program():
+    @program(Terms)
+    def returns_a_set(me):
+        yield Sum([1], "ones", COUNTS)
+        return {1, 2}
+
+    with pytest.raises(PartyError, match="a set cannot be sent") as caught:
+        run(returns_a_set)
+    assert caught.value.code == "failed"
