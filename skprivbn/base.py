@@ -316,14 +316,14 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         """
         return self._learn_watched(X, y, self._check_rows(X, party, y=y))
 
-    def _check_rows(self, X, party=None, y=None, **beside):
+    def _check_rows(self, X, party=None, **beside):
         """Return the rows of each party, checked."""
+        y = beside["y"] = beside.get("y") if self._uses_y else None
         if self._uses_y and y is None and "y" not in getattr(X, "aligned", ()):
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is "
                 "None: give one value per row, or the name of a column of a partition"
             )
-        beside["y"] = y if self._uses_y else None
         checks = self._row_checks | self._fit_checks
         if is_partition(X):
             # there may be many parties with one row each
