@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from skprivbn.crypto._derive import join_fields
 
 #: hashed at a time: more would not stay in the cache
-_CALL_BLOCKS = 1 << 12
+_CALL_BLOCKS = 1 << 13
 
 
 def random_words(shape, dtype=np.uint64):
@@ -85,36 +85,44 @@ class TweakableHash:
         self.n_calls += n
         return first
 
-    def permute(self, blocks, room):
-        """Apply pi to every block; `room` (one block more) takes the result."""
-        self._encryptor.update_into(
-            np.ascontiguousarray(blocks).data.cast("B"), room.data.cast("B")
-        )
-        return room[: len(blocks)]
-
     def __call__(self, x, tweaks, n_blocks=1):
         """Hash every block of `x` (m, 2) to `n_blocks` blocks: (m, n_blocks, 2).
 
         Block b of row i gets tweak ``tweaks[i] + b``; if `tweaks` is a number, it is
         the first of as many as there are blocks.
         """
-        m, further = len(x), np.arange(n_blocks, dtype=np.uint64)
-        if np.ndim(tweaks) == 0:
-            tweaks = np.arange(tweaks, tweaks + m * n_blocks, n_blocks, dtype=np.uint64)
+        m, in_order = len(x), np.ndim(tweaks) == 0
         out = np.empty((m, n_blocks, 2), dtype=np.uint64)
-        step = max(1, _CALL_BLOCKS // n_blocks)
-        # memory that is used again stays in the cache; fresh bytes cost more than AES
-        rooms = np.empty((2, min(m, step) * n_blocks + 1, 2), dtype=np.uint64)
-        for start in range(0, m, step):
+        step = min(m, max(1, _CALL_BLOCKS // n_blocks))
+        # memory that is used again stays in the cache; fresh bytes cost more than AES,
+        # which writes into a block more than it is given
+        once, twice = np.empty((2, step * n_blocks + 1, 2), dtype=np.uint64)
+        of_blocks = np.empty((step * n_blocks, 2), dtype=np.uint64)
+        of_blocks[:, 1] = self._domain
+        if in_order:
+            of_blocks[:, 0] = np.arange(tweaks, tweaks + len(of_blocks))
+        else:
+            further = np.tile(np.arange(n_blocks, dtype=np.uint64), step)
+        for start in range(0, m, max(1, step)):
             part = slice(start, min(m, start + step))
-            once = self.permute(x[part], rooms[0])
+            result = out[part].reshape(-1, 2)
+            numbers = of_blocks[: len(result)]
+            if not in_order:
+                repeated = tweaks[part].repeat(n_blocks)
+                np.add(repeated, further[: len(result)], out=numbers[:, 0])
+            pi = self._permute(x[part], once)
             if n_blocks > 1:
                 # repeat blocks of 16 bytes, which numpy does faster than rows of words
-                once = once.view(np.complex128).repeat(n_blocks).view(np.uint64)
-                once = once.reshape(-1, 2)
-            tweaked = out[part].reshape(-1, 2)
-            of_blocks = (tweaks[part, None] + further).ravel()
-            np.bitwise_xor(once[:, 0], of_blocks, out=tweaked[:, 0])
-            np.bitwise_xor(once[:, 1], self._domain, out=tweaked[:, 1])
-            np.bitwise_xor(self.permute(tweaked, rooms[1]), once, out=tweaked)
+                pi = pi.view(np.complex128).repeat(n_blocks).view(np.uint64)
+                pi = pi.reshape(-1, 2)
+            np.bitwise_xor(pi, numbers, out=result)
+            np.bitwise_xor(self._permute(result, twice), pi, out=result)
+            if in_order:
+                of_blocks[:, 0] += np.uint64(len(of_blocks))
         return out
+
+    def _permute(self, blocks, room):
+        """Apply pi to every block; `room` takes the result."""
+        blocks = np.ascontiguousarray(blocks)
+        self._encryptor.update_into(blocks.data.cast("B"), room.data.cast("B"))
+        return room[: len(blocks)]

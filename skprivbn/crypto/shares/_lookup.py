@@ -28,6 +28,9 @@ from skprivbn.crypto.shares._ot_extension import combine, correct
 
 #: of what is kept for the lookups that are prepared together
 _PREPARED_BYTES = 1 << 26
+#: of sums of rows of a table made at a time, which should stay in the cache, and how
+#: many lookups at least make sums of eight rows cheaper than of four
+_SUMS_BYTES, _MANY_VECTORS = 1 << 19, 400
 
 
 def shared_lookup(talk, links, group, shares, tables, which):
@@ -327,26 +330,38 @@ def _sum_of_rows(table, vectors, distance):
     -------
     rows : ndarray of shape (m, length), uint64
     """
-    n_rows = min(8 * vectors.shape[1], len(table))
+    n_rows, m = min(8 * vectors.shape[1], len(table)), len(vectors)
     length = len(table) // n_rows
     by_rows, by_entries = np.divmod(distance.astype(np.int64), length)
-    selected = _move_bits(vectors, by_rows, n_rows)
-    rows = table.reshape(n_rows, length)
-    total = np.zeros((len(vectors), length), dtype=np.uint64)
+    selected = np.ascontiguousarray(_move_bits(vectors, by_rows, n_rows).T)
     # all sums of up to eight rows at a time, or of four for few vectors, as in the
     # method of four Russians, each with the row that follows it, to begin in the middle
-    n_bits, selected = 8, np.ascontiguousarray(selected.T)
-    if len(vectors) < 256:
-        n_bits, selected = 4, np.stack([selected & 15, selected >> 4], axis=1)
-        selected = selected.reshape(-1, len(vectors))
-    sums = np.zeros((1 << n_bits, 2 * length), dtype=np.uint64)
-    windows = sliding_window_view(sums, length, axis=1)
-    for group, chosen in enumerate(selected):
-        first = n_bits * group
-        for i, row in enumerate(range(first, min(n_rows, first + n_bits))):
-            both = rows[[row, (row + 1) % n_rows]].ravel()
-            np.bitwise_xor(sums[: 1 << i], both, out=sums[1 << i : 2 << i])
-        total ^= windows[chosen, by_entries]
+    n_bits = min(n_rows, 8 if m >= _MANY_VECTORS else 4)
+    if n_bits == 4 < n_rows:
+        selected = np.stack([selected & 15, selected >> 4], axis=1).reshape(-1, m)
+    both = sliding_window_view(np.append(table, table[:length]), 2 * length)[::length]
+    both = both.reshape(-1, n_bits, 1, 2 * length)
+    some = min(len(both), max(1, _SUMS_BYTES // (16 * length << n_bits)))
+    sums = np.zeros((some, 1 << n_bits, 2 * length), dtype=np.uint64)
+    # windows as single items, which numpy copies faster than rows of words
+    windows = np.ndarray(
+        sums.size - length, f"V{8 * length}", sums, strides=sums.strides[-1:]
+    )
+    step = max(1, _SUMS_BYTES // (16 * length * m))
+    total = np.zeros((m, length), dtype=np.uint64)
+    for start in range(0, len(both), some):
+        rows = both[start : start + some]
+        for i in range(n_bits):
+            known, new = sums[: len(rows), : 1 << i], sums[: len(rows), 1 << i : 2 << i]
+            np.bitwise_xor(known, rows[:, i], out=new)
+        place = selected[start : start + some].astype(np.intp)
+        place += np.arange(len(rows))[:, None] << n_bits
+        place *= 2 * length
+        place += by_entries
+        for first in range(0, len(rows), step):
+            chosen = windows[place[first : first + step]].view(np.uint64)
+            chosen = chosen.reshape(-1, m, length)
+            total ^= chosen[0] if step == 1 else np.bitwise_xor.reduce(chosen)
     return total
 
 
