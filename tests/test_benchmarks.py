@@ -122,6 +122,32 @@ def test_what_is_said_about_ways_of_learning_random_fields_was_measured():
     assert np.mean(chosen) > 0.5
 
 
+def test_what_is_said_about_rounds_and_votes_was_measured():
+    """`figures.rst` has these among the claims that did not reproduce."""
+    rows = {
+        (row["figure"], row["K"], row["method"]): row
+        for row in stored("notears_figures")["rows"]
+        if row["figure"] in (2, 4)
+    }
+
+    def lead(figure, K, method, other="voting"):
+        """By how many standard errors a method's graphs are nearer to the truth."""
+        ours, theirs = rows[figure, K, method], rows[figure, K, other]
+        error = np.hypot(ours["SHD error"], theirs["SHD error"])
+        return (theirs["SHD"] - ours["SHD"]) / error
+
+    authors, rounds = (
+        {K: lead(4, K, method) for K in (2, 4, 8, 16)}
+        for method in ("authors", "rounds")
+    )
+    assert authors[2] < -5
+    assert max(abs(authors[4]), abs(authors[16])) < 1 < authors[8] < 2
+    assert max(abs(rounds[2]), abs(rounds[4])) < 1.1
+    assert min(rounds[8], rounds[16]) > 2
+    for K, other in product((2, 4), ("voting", "best alone")):
+        assert lead(2, K, "authors", other) < 0 < lead(2, K, "rounds", other)
+
+
 def test_rows_of_several_cases_are_not_taken_for_seeds(report):
     rows = [{"seed": 0, "d": 5, "new": n, "error": n / 10} for n in (1, 2)]
     with pytest.raises(ValueError, match="add to CASE what tells them apart"):
