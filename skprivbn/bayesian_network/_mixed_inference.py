@@ -13,10 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skprivbn.bayesian_network._dag import graph_of, topological_order
-from skprivbn.bayesian_network._gaussian import (
-    gaussian_log_density,
-    normal_log_density,
-)
+from skprivbn.bayesian_network._gaussian import gaussian_log_density, normal_log_density
 from skprivbn.bayesian_network._inference import (
     Inference,
     calibrate,

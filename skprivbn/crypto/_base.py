@@ -191,10 +191,7 @@ class SumSession(ABC):
         # New keys on request, or noisy sums next to the usual ones, are bound to a
         # number of their own: nothing derived here is used twice.
         fields = join_fields(
-            "sums",
-            session_binding(context),
-            self._group.next_epoch(),
-            backend.name,
+            "sums", session_binding(context), self._group.next_epoch(), backend.name
         )
         self._binding = hashlib.sha256(fields).digest()
         self._tag_stream = self._group.stream("tags", self._binding)

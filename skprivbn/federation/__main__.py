@@ -57,8 +57,7 @@ def main(arguments=None):
     )
     audit.add_argument("--last", type=int, help="print only so many records")
     status = commands.add_parser(
-        "status",
-        help="say what runs and what waits, at a site or (admin) everywhere",
+        "status", help="say what runs and what waits, at a site or (admin) everywhere"
     )
     status.add_argument("kit", type=Path)
     abort = commands.add_parser("abort", help="end a job that status lists")

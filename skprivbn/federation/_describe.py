@@ -12,12 +12,7 @@ from skprivbn.federation._description import DescriptionTerms, description
 from skprivbn.federation._ledger import Ledger, LedgerTable, declare_noise
 from skprivbn.federation._session import warn_of_roster
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
-from skprivbn.privacy._options import (
-    charge,
-    check_bounds,
-    protected_by,
-    words_of_noise,
-)
+from skprivbn.privacy._options import charge, check_bounds, protected_by, words_of_noise
 from skprivbn.utils import import_optional, warn_leak, warn_user
 from skprivbn.utils._validation import as_seen, is_missing
 

@@ -285,10 +285,7 @@ class Tell:
 
 
 def converse(
-    steps: Generator[dict, Any, Any],
-    what: str,
-    kind: str = "share",
-    waits: bool = True,
+    steps: Generator[dict, Any, Any], what: str, kind: str = "share", waits: bool = True
 ) -> Generator[Tell, dict, Any]:
     """Carry what one side of a conversation says, sealed, until it has what it wants.
 

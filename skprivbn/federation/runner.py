@@ -31,10 +31,7 @@ from skprivbn.federation._wire import (
     encode,
     round_numbers,
 )
-from skprivbn.federation.gate import (
-    check_rows,
-    with_rows,
-)
+from skprivbn.federation.gate import check_rows, with_rows
 from skprivbn.federation.program import (
     COUNTS,
     Hear,
@@ -65,12 +62,7 @@ JOIN = "session.join"
 # who reads a sum, as coordinators are told
 _FOR: dict[str, dict] = {"parties": {}, "all": {"for": "all"}}
 
-_REQUEST_TYPES = {
-    "session": bytes,
-    "sequence": int,
-    "operation": str,
-    "payload": dict,
-}
+_REQUEST_TYPES = {"session": bytes, "sequence": int, "operation": str, "payload": dict}
 
 
 class Runner:

@@ -30,10 +30,7 @@ from skprivbn.graphical_model._plans import (
     report_tables,
     rows_of,
 )
-from skprivbn.graphical_model._psgd import (
-    noise_multiplier,
-    private_gradient_descent,
-)
+from skprivbn.graphical_model._psgd import noise_multiplier, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
 from skprivbn.graphical_model._release import (
     column_tables,

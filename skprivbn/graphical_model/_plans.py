@@ -24,11 +24,7 @@ from skprivbn.graphical_model._release import (
 from skprivbn.graphical_model._searches import GivenTables
 from skprivbn.graphical_model._selection import PrivateTree
 from skprivbn.graphical_model._settings import settings_of
-from skprivbn.graphical_model._tables import (
-    count_tables,
-    resolve_cliques,
-    resolve_ties,
-)
+from skprivbn.graphical_model._tables import count_tables, resolve_cliques, resolve_ties
 from skprivbn.partition._base import holds_columns
 from skprivbn.privacy import PrivacyCost
 from skprivbn.privacy._noise_report import report_noise

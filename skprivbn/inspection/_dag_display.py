@@ -231,9 +231,7 @@ class DAGDisplay:
         self.ax_.set_axis_off()
         width, height = _inches(self.ax_)
         return min(
-            1.0,
-            width / (right - left + 0.24),
-            height / (high[1] - low[1] + 2 * margin),
+            1.0, width / (right - left + 0.24), height / (high[1] - low[1] + 2 * margin)
         )
 
     def _draw_boxes(self, glyphs, widths, owner, scale):

@@ -6,15 +6,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.utils import import_optional
 
 # Okabe and Ito's palette, which people with any colour vision tell apart.
-PALETTE = (
-    "#56B4E9",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-)
+PALETTE = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#0072B2", "#D55E00")
 # The same with the dark ones first: thin lines need contrast with white.
 LINE_PALETTE = (
     "#0072B2",

@@ -1,9 +1,6 @@
 """Mixed models: rows share random effects, and several parties hold the rows."""
 
-from skprivbn.mixed_model._estimators import (
-    PrivateGLMMClassifier,
-    PrivateGLMMRegressor,
-)
+from skprivbn.mixed_model._estimators import PrivateGLMMClassifier, PrivateGLMMRegressor
 from skprivbn.mixed_model._summary import (
     GLMMSummary,
     LikelihoodRatioTest,

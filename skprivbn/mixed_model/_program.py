@@ -14,12 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import (
-    Me,
-    Sum,
-    TooFewRows,
-    program,
-)
+from skprivbn.federation import Me, Sum, TooFewRows, program
 from skprivbn.mixed_model._clusters import Blocks, joined, weigh
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
 from skprivbn.mixed_model._laplace import Shape

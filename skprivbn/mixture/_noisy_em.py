@@ -14,13 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from skprivbn.federation import (
-    Me,
-    Noisy,
-    PartyRefusal,
-    map_rows,
-    program,
-)
+from skprivbn.federation import Me, Noisy, PartyRefusal, map_rows, program
 from skprivbn.federation._rows import paired_blocks
 from skprivbn.mixture._gaps import fill_with_zeros, statistics_of_gaps
 from skprivbn.mixture._gaussian_steps import (

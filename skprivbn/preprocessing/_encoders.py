@@ -24,12 +24,7 @@ from skprivbn.preprocessing._categories import (
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge_exact
 from skprivbn.utils import column_names, warn_leak, warn_user
-from skprivbn.utils._sklearn import (
-    Interval,
-    RealNotInt,
-    StrOptions,
-    check_parameters,
-)
+from skprivbn.utils._sklearn import Interval, RealNotInt, StrOptions, check_parameters
 from skprivbn.utils._validation import MANY_NUMBERS, is_missing, read_labels
 
 #: label of rare ones together, as scikit-learn's encoders call it

@@ -78,10 +78,7 @@ def _best_has(name):
 
 
 class PrivateSearchCV(
-    CallbackSupportMixin,
-    SavedVersionMixin,
-    MetaEstimatorMixin,
-    BaseEstimator,
+    CallbackSupportMixin, SavedVersionMixin, MetaEstimatorMixin, BaseEstimator
 ):
     """Grid search whose choice is differentially private.
 

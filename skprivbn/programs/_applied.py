@@ -14,19 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import (
-    Me,
-    RowWeights,
-    Sum,
-    Terms,
-    program,
-    row_blocks,
-)
-from skprivbn.federation._models import (
-    SCORED_MODEL,
-    describe_model,
-    rebuild_model,
-)
+from skprivbn.federation import Me, RowWeights, Sum, Terms, program, row_blocks
+from skprivbn.federation._models import SCORED_MODEL, describe_model, rebuild_model
 from skprivbn.federation._remote import name_results
 from skprivbn.federation.gate import kish, rows_beside
 from skprivbn.federation.program import refuse_malformed

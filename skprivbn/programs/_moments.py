@@ -13,11 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.federation import Me, Noisy, Sum, program
-from skprivbn.federation._rows import (
-    paired_blocks,
-    row_blocks,
-    unit_of_squares,
-)
+from skprivbn.federation._rows import paired_blocks, row_blocks, unit_of_squares
 from skprivbn.federation._terms import NoisyTerms
 from skprivbn.federation.gate import (
     N_PARTITIONS,

@@ -158,11 +158,7 @@ def moment_intervals(
 
 
 def draw_moments(
-    moments: Moments,
-    bounds: Any,
-    std: float,
-    kind: str,
-    rng: np.random.RandomState,
+    moments: Moments, bounds: Any, std: float, kind: str, rng: np.random.RandomState
 ) -> Moments:
     """Draw what another fit would have released, had the truth these moments.
 

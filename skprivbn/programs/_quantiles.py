@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import (
-    Me,
-    Noisy,
-    check_received_bounds,
-    program,
-    sum_over_rows,
-)
+from skprivbn.federation import Me, Noisy, check_received_bounds, program, sum_over_rows
 from skprivbn.federation._cells import N_CELLS, CountTerms, equal_cells, search_cells
 from skprivbn.privacy._options import check_bounds
 from skprivbn.privacy._persons import shares_of_rows

@@ -17,9 +17,7 @@ from skprivbn.base import BackendMixin, RowsMixin, by_holders
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._discrete import BayesianNetwork
 from skprivbn.crypto.shares import COUNT_BACKENDS
-from skprivbn.partition import (
-    RemoteResults,
-)
+from skprivbn.partition import RemoteResults
 from skprivbn.partition._base import holds_columns
 from skprivbn.programs._columns import add_column_scores
 from skprivbn.structure._discrete_columns import score_columns

@@ -13,9 +13,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
-def memoise(
-    function: Callable[_Arguments, _Result],
-) -> Callable[_Arguments, _Result]:
+def memoise(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Memoise the last call: simulated parties repeat the same deterministic step.
 
     On a machine of its own every party computes it, with numbers that it has verified.

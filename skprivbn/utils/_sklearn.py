@@ -28,9 +28,7 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_parameter_constraints,
 )
-from sklearn.utils._param_validation import (
-    validate_params as _sklearn_validate_params,
-)
+from sklearn.utils._param_validation import validate_params as _sklearn_validate_params
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _check_method_params,

@@ -494,9 +494,7 @@ class FederatedGaussianBayesianNetwork(
         for _ in range(n_bootstrap):
             drawn = draw_moments(known, bounds, std, kind, rng)
             again = GaussianBayesianNetwork.fit_from_moments(
-                drawn.mean,
-                nearest_covariance(drawn.covariance),
-                self.adjacency_matrix_,
+                drawn.mean, nearest_covariance(drawn.covariance), self.adjacency_matrix_
             )
             weights.append(again.weights)
             intercepts.append(again.intercepts)

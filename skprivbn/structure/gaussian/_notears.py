@@ -119,13 +119,7 @@ def _over_curvature(gradient, pairs):
 
 @single_threaded
 def notears(
-    covariance,
-    *,
-    lambda1=0.1,
-    max_iter=100,
-    h_tol=1e-8,
-    rho_max=1e16,
-    tol=1e-6,
+    covariance, *, lambda1=0.1, max_iter=100, h_tol=1e-8, rho_max=1e16, tol=1e-6
 ):
     """NOTEARS on a covariance: least squares, l1 penalty, no cycles.
 
@@ -368,10 +362,7 @@ class Notears(ContinuousNetworkMixin, BaseEstimator):
         refuse_constant(column_names(self), mean, np.diag(covariance), "in these rows")
         warn_if_standardised(np.diag(covariance))
         self.weights_, self.h_, self.n_iter_ = notears(
-            covariance,
-            lambda1=self.lambda1,
-            max_iter=self.max_iter,
-            h_tol=self.h_tol,
+            covariance, lambda1=self.lambda1, max_iter=self.max_iter, h_tol=self.h_tol
         )
         if self.h_ > max(self.h_tol, 1e-6):
             warn_user(

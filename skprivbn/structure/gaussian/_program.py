@@ -11,13 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.federation import (
-    Me,
-    PartyRefusal,
-    Sum,
-    program,
-    row_blocks,
-)
+from skprivbn.federation import Me, PartyRefusal, Sum, program, row_blocks
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.gate import weigh_rows
@@ -27,10 +21,7 @@ from skprivbn.programs._moments import read_moments
 from skprivbn.programs._noisy_moments import report_moments
 from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._learnt import refuse_constant, warn_if_few_rows
-from skprivbn.structure._site_effects import (
-    ROWS_PER_NUMBER,
-    comparing_mechanisms,
-)
+from skprivbn.structure._site_effects import ROWS_PER_NUMBER, comparing_mechanisms
 from skprivbn.structure.gaussian._lingam import causal_order, normality, shapes
 from skprivbn.structure.gaussian._scores import (
     N_FUNCTIONS,

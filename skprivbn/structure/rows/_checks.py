@@ -10,11 +10,7 @@ from skprivbn.bayesian_network._base import check_found, known_states
 from skprivbn.bayesian_network._labels import encode, sorted_states
 from skprivbn.graphical_model._release import gap_rule
 from skprivbn.partition import HorizontalPartition, VerticalPartition
-from skprivbn.structure._edge_rules import (
-    EDGE_PARAMS,
-    parents_in,
-    position,
-)
+from skprivbn.structure._edge_rules import EDGE_PARAMS, parents_in, position
 from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import Interval, settings_in
 from skprivbn.utils._validation import MANY_NUMBERS, as_seen, to_numbers

@@ -221,8 +221,7 @@ class OwnColumns:
             )
             values = to_numbers(X[:, [i for i in range(len(own)) if i not in at]])
         check_labels(
-            me,
-            (X[:, i].tolist() for i, v in zip(at, labelled) if not terms.states[v]),
+            me, (X[:, i].tolist() for i, v in zip(at, labelled) if not terms.states[v])
         )
         self.codes = dict(zip(labelled, codes.T))
         self.states = dict(zip(labelled, states))

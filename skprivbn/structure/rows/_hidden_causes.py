@@ -19,11 +19,7 @@ from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._fci import IndependenceTests, finding_pag
 from skprivbn.structure._resampling import Resampled, share_of_marks
 from skprivbn.structure.rows._mixed import AskedMoments
-from skprivbn.structure.rows._program import (
-    RowNetworkTerms,
-    own_columns,
-    reading_rows,
-)
+from skprivbn.structure.rows._program import RowNetworkTerms, own_columns, reading_rows
 from skprivbn.structure.rows._search import tables_for
 from skprivbn.utils._memoise import asking_others, memoise_steps
 

@@ -8,11 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.bayesian_network._base import (
-    check_found,
-    check_parents,
-    check_states,
-)
+from skprivbn.bayesian_network._base import check_found, check_parents, check_states
 from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.bayesian_network._labels import MISSING, encode, sorted_states
 from skprivbn.federation import (
@@ -42,11 +38,7 @@ from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._site_effects import own_likelihoods
 from skprivbn.structure._tables import RowCounts, most_cells, sets_in
 from skprivbn.structure.rows._em import FamiliesEM
-from skprivbn.structure.rows._mixed import (
-    Scale,
-    configuration_moments,
-    configurations,
-)
+from skprivbn.structure.rows._mixed import Scale, configuration_moments, configurations
 from skprivbn.structure.rows._search import learning
 from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import missing_entries, to_numbers
