@@ -278,6 +278,7 @@ class TagRing:
         return (low + (high << self.digit_bits)) % self.modulus
 
 
+@dataclass(eq=False, repr=False)
 class TagSecrets:
     """Coefficients and pads of one sum. They serve one vector and one total.
 
@@ -291,38 +292,33 @@ class TagSecrets:
     parties : sequence of str
     """
 
-    def __init__(
-        self,
-        ring: TagRing,
-        digits: np.ndarray,
-        pads: np.ndarray,
-        parties: Sequence[str],
-    ) -> None:
-        self._ring, self._digits = ring, digits
-        self._pads, self._parties = pads, parties
+    ring: TagRing
+    digits: np.ndarray
+    pads: np.ndarray
+    parties: Sequence[str]
 
     def _pads_of(self, parties):
         """Return the sum of the pads of some parties."""
-        pads = self._pads
+        pads = self.pads
         if len(parties) <= _SHORT:
-            own = [pads[self._parties.index(name)].tobytes() for name in parties]
+            own = [pads[self.parties.index(name)].tobytes() for name in parties]
             return sum(int.from_bytes(pad, "little") for pad in own)
         if len(parties) < len(pads):
             chosen = set(parties)
-            pads = pads[[name in chosen for name in self._parties]]
+            pads = pads[[name in chosen for name in self.parties]]
         # sums of words of 32 bits have 64
         words = np.add.reduce(pads, dtype=np.uint64).tolist()
         return sum(word << 32 * i for i, word in enumerate(words))
 
     def tag(self, integers: np.ndarray, party: str) -> np.ndarray:
         """Return the digits that a party hides beside its integers."""
-        product = self._ring.inner_product(self._digits, integers)
-        tag = (product + self._pads_of([party])) % self._ring.modulus
-        return self._ring.split(tag, len(integers))
+        product = self.ring.inner_product(self.digits, integers)
+        tag = (product + self._pads_of([party])) % self.ring.modulus
+        return self.ring.split(tag, len(integers))
 
     def check(self, integers: np.ndarray, digits: np.ndarray, parties: Any) -> None:
         """Raise ProtocolError unless a total is the sum of what the parties hid."""
-        product = self._ring.inner_product(self._digits, integers)
+        product = self.ring.inner_product(self.digits, integers)
         expected = product + self._pads_of(parties)
-        if (self._ring.join(digits) - expected) % self._ring.modulus:
+        if (self.ring.join(digits) - expected) % self.ring.modulus:
             raise ProtocolError("the total is not the sum of what the parties hid")

@@ -31,8 +31,8 @@ from skprivbn.graphical_model._states import (
 )
 from skprivbn.graphical_model._tables import resolve_cliques
 from skprivbn.partition import RemoteResults
+from skprivbn.programs._noisy_moments import bootstrap_interval
 from skprivbn.utils import column_names
-from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import declared_labels, keep_types
 

@@ -7,8 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.inspection._html import Html, size, tag
-from skprivbn.inspection._style import ledger_of
+from skprivbn.inspection._style import Html, ledger_of, size, tag
 
 SESSION = "session"
 RETURNED = "the sum goes back, still hidden"

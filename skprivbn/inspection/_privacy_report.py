@@ -15,7 +15,6 @@ from scipy.special import expit
 from sklearn.exceptions import NotFittedError
 
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.inspection._html import Html, document, size, tag
 from skprivbn.inspection._message_diagram import draw_messages
 from skprivbn.inspection._report_words import (
     EXACT,
@@ -31,6 +30,7 @@ from skprivbn.inspection._report_words import (
     sentence,
     strength_of,
 )
+from skprivbn.inspection._style import Html, document, size, tag
 
 _MARKS = {"good": "protected", "note": "mind this", "bad": "exposed"}
 #: names of parties, and tables with an expected error, that are listed

@@ -25,7 +25,7 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.mixture._noisy_em import Box, noisy_steps
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
-from skprivbn.utils._intervals import bootstrap_interval
+from skprivbn.programs._noisy_moments import bootstrap_interval
 from skprivbn.utils._memoise import ask
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table

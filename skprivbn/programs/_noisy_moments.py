@@ -1,4 +1,4 @@
-"""What noise does to means and covariances: standard errors and a report.
+"""What noise does to means and covariances: standard errors, intervals and a report.
 
 Sums of rows in [-1, 1] are released with noise of the same size each. Errors of what
 follows from them are those of the first order (the delta method), noise and sampling.
@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm, t
 
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.programs._moments import Moments
 from skprivbn.utils import column_names
-from skprivbn.utils._intervals import normal_interval
 
 
 def noise_per_row(terms: Any, n_parties: int) -> float:
@@ -212,3 +212,55 @@ def _root(covariance):
     """Return a root of a covariance, of what is positive of it."""
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))
+
+
+def normal_interval(value, std, level):
+    """Return low and high ends of normal intervals, along a last axis.
+
+    Parameters
+    ----------
+    value, std : array-like
+        Estimates and their standard errors.
+    level : float
+        Probability with which an interval is to cover the truth.
+
+    Returns
+    -------
+    interval : ndarray of shape (..., 2)
+
+    Examples
+    --------
+    >>> normal_interval(1.0, 0.5, 0.95).round(2)
+    array([0.02, 1.98])
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be between 0 and 1, got {level!r}")
+    value = np.asarray(value)
+    reach = norm.ppf((1 + level) / 2) * np.asarray(std)
+    return np.stack([value - reach, value + reach], axis=-1)
+
+
+def bootstrap_interval(value, drawn, level):
+    """Return intervals from what fits of simulated rows found.
+
+    With the bias and the standard deviation of the fits: simulated rows, the truth of
+    which is known, are learnt from as the real ones were, noise included. Quantiles are
+    Student's, since few fits know both roughly.
+
+    Parameters
+    ----------
+    value : array-like
+        Estimates, the truth of the simulation.
+    drawn : sequence of array-like
+        What each of the fits found.
+    level : float
+
+    Returns
+    -------
+    interval : ndarray of shape (..., 2)
+    """
+    drawn, value = np.asarray(drawn), np.asarray(value)
+    n_fits, bias = len(drawn), drawn.mean(axis=0) - value
+    std = drawn.std(axis=0, ddof=1) * np.sqrt(1 + 1 / n_fits)
+    wider = t.ppf((1 + level) / 2, n_fits - 1) / norm.ppf((1 + level) / 2)
+    return normal_interval(value - bias, wider * std, level)

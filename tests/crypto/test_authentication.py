@@ -85,9 +85,9 @@ def test_inner_product_is_that_of_python_integers(name, short, monkeypatch):
         tags = fresh_secrets(ring, length)
         mask = 2**ring.coefficient_bits - 1
         coefficients = [
-            int.from_bytes(digits.tobytes(), "little") & mask for digits in tags._digits
+            int.from_bytes(digits.tobytes(), "little") & mask for digits in tags.digits
         ]
-        product = ring.inner_product(tags._digits, to_limbs(numbers, n_limbs))
+        product = ring.inner_product(tags.digits, to_limbs(numbers, n_limbs))
         assert product == sum(map(int.__mul__, coefficients, numbers)) % ring.modulus
 
 

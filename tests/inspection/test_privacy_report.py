@@ -17,7 +17,7 @@ from skprivbn.federation import KINDS, InProcessFederation, Ledger, declare_nois
 from skprivbn.federation._ledger import TOPICS
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.inspection import privacy_report
-from skprivbn.inspection._html import STYLE, size, tag
+from skprivbn.inspection._style import STYLE, size, tag
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import VerticalPartition
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler

@@ -26,7 +26,7 @@ from skprivbn.programs._columns import (
     note_alignment,
     same_number_of_records,
 )
-from skprivbn.programs._noisy_moments import draw_moments
+from skprivbn.programs._noisy_moments import bootstrap_interval, draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
@@ -64,7 +64,6 @@ from skprivbn.structure.gaussian._search import (
     search,
 )
 from skprivbn.utils import column_names
-from skprivbn.utils._intervals import bootstrap_interval
 from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._sklearn import Interval, RenamedParameters, StrOptions
 from skprivbn.utils._typing import RandomStateLike
