@@ -72,8 +72,8 @@ for place, (column, words) in enumerate(
     left.plot(deciles, list(told.values()), ".", color=color, label=words)
 left.plot([], [], color="0.6", lw=5, label="exact")
 left.plot([], [], ".", color="0.3", label="with epsilon = 1")
-left.set(title="Quantiles", xlabel="share of people up to", ylabel="years, or hours")
-fig.legend(loc="outside lower left", ncols=2, frameon=False)
+left.set(title="Quantiles", xlabel="probability", ylabel="years, or hours")
+left.legend(frameon=False, fontsize=9)
 
 table = noisy[pair].to_frame().clip(lower=0)
 table = 100 * table.div(table.sum(axis=1), axis=0)
@@ -84,7 +84,7 @@ image = right.imshow(table.loc[order], cmap="Blues", aspect="auto", vmin=0)
 right.set_xticks(range(table.shape[1]), table.columns, rotation=30, ha="right")
 right.set_yticks(range(table.shape[0]), order)
 right.set(title="Marital status by education", ylabel="education, ascending")
-fig.colorbar(image, ax=right, label="per cent of people of an education")
+fig.colorbar(image, ax=right, label="% of people with this education")
 plt.show()
 
 # %%

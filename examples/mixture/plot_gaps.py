@@ -67,10 +67,11 @@ fig, axes = plt.subplots(
 for ax, (name, mixture) in zip(axes, fits.items()):
     ax.scatter(*X.T, s=3, color="0.85", label="all values")
     MixtureDisplay.from_estimator(mixture, ax=ax)
-    ax.scatter(*truth.means_.T, marker="x", color="black", label="mean of all values")
+    ax.scatter(*truth.means_.T, marker="x", color="black", label="mean, no gaps")
     weights = ", ".join(f"{w:.2f}" for w in mixture.weights_)
     ax.set(title=f"{name}\nweights {weights}", xlabel="first value", ylabel="")
 axes[0].set_ylabel("second value")
+axes[0].scatter([], [], marker="+", color="black", label="estimated mean")
 axes[0].legend(loc="lower right")
 plt.show()
 

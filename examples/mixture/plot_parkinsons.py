@@ -66,7 +66,8 @@ print(f"largest difference of means: {abs(pooled.means_ - mixture.means_).max():
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
 MixtureDisplay.from_estimator(mixture, X, party=clinic, ax=left)
-left.set(xlabel="first component", ylabel="second component", title="Three components")
+left.set(xlabel="first principal component", ylabel="second principal component")
+left.set_title("Mixture of three components")
 right.plot(pooled.lower_bounds_, label="pooled", linewidth=6, alpha=0.3)
 right.plot(mixture.lower_bounds_, label="encrypted", color="black", marker=".")
 right.set(xlabel="iteration", ylabel="lower bound", title="Convergence")

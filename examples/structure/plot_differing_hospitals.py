@@ -78,7 +78,7 @@ axes[2].barh(names, strength, color=colours)
 axes[2].invert_yaxis()
 axes[2].set(
     xlabel="$-\\log_{10}$ p (up to 40)",
-    title="Test: does it differ?",
+    title="Test of equal mechanisms",
     xlim=(0, 42),
 )
 axes[3].axhline(0, color="#BBBBBB", linewidth=1)
@@ -90,7 +90,9 @@ for k, (x, y) in enumerate(rules):
     )
 axes[3].margins(0.15)
 axes[3].set(
-    xlabel="dose by age", ylabel="dose by severity", title="True rules of the hospitals"
+    xlabel="effect of age on dose",
+    ylabel="effect of severity on dose",
+    title="True rules of the hospitals",
 )
 plt.show()
 

@@ -86,7 +86,7 @@ def draw(axes, x, **wanted):
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "d", figure=1)
-fig.suptitle("10 parties, 3 rows per variable")
+fig.suptitle("Figure 1: 10 parties, 3 rows per variable")
 
 # %%
 # More parties
@@ -97,7 +97,7 @@ fig.suptitle("10 parties, 3 rows per variable")
 fig = plt.figure(figsize=(10, 10.5), layout="constrained")
 for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
     draw(part.subplots(1, 3), "K", figure=figure, d=d)
-    part.suptitle(f"{d} variables")
+    part.suptitle(f"Figure {figure}: {d} variables, 256 rows")
 
 # %%
 # Nonlinear mechanisms
@@ -110,4 +110,4 @@ for part, (figure, d) in zip(fig.subfigures(3), ((5, 10), (5, 20), (2, 50))):
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.4), layout="constrained")
 draw(axes, "K", figure=4)
 stored = next(row for row in rows if row["figure"] == 4)
-fig.suptitle(f"{stored['d']} variables, {stored['n']} rows")
+fig.suptitle(f"Figure 4: {stored['d']} variables, {stored['n']} rows")
