@@ -95,7 +95,10 @@ left.plot(actual, range(len(actual)), "o", color="#D55E00", label="true")
 left.containers[0].set_label("expected")
 left.legend(frameon=False, loc="lower right")
 left.set(title="Errors of tables", xlabel="% of people in the wrong cell")
-for table, label, colour in ((rows, "census", "0.6"), (published, "published", "#0072B2")):
+for table, label, colour in (
+    (rows, "census", "0.6"),
+    (published, "published", "#0072B2"),
+):
     rich = table[table["income"] == states["income"][-1]]
     right.hist(
         rich["age"],

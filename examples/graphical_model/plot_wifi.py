@@ -105,7 +105,11 @@ for ax, (name, learner) in zip(axes, learners.items()):
         extent=(-0.5, n_points + 0.5, n_points + 0.5, 0.5),
         cmap="viridis",
     )
-    ax.set(title=name, xlabel="next access point (0: none)", xticks=range(0, n_points + 1, 3))
+    ax.set(
+        title=name,
+        xlabel="next access point (0: none)",
+        xticks=range(0, n_points + 1, 3),
+    )
 axes[0].set(ylabel="access point now", yticks=range(1, n_points + 1, 3))
 fig.colorbar(image, ax=axes, label="probability", shrink=0.9)
 
