@@ -97,7 +97,7 @@ def main(arguments=None):
         "and correct. Everything that is asked is noisy until it says otherwise.",
     )
     new.add_argument("kit", type=Path)
-    new.add_argument("--data", help="CSV or Parquet file, from the folder local")
+    new.add_argument("--data", help="CSV or Parquet file")
     new.add_argument("--peers", nargs="+", help="names of all sites of the study")
     new.add_argument("--name", default="data", help="of the dataset")
     new.add_argument("--epsilon", type=float, default=1.0, help="privacy budget")
@@ -171,6 +171,8 @@ def _new_site(options):
     if path.exists():
         raise PartitionError(f"there is a {path} already: move it away first")
     data = options.data or input("CSV or Parquet file with the rows: ")
+    if not (path.parent / data).is_file() and Path(data).is_file():
+        data = str(Path(data).resolve())  # not beside the site file, but here
     peers = options.peers or input("names of all sites, with spaces: ").split()
     text = draft_site_file(data, path.parent, peers, options.name, options.epsilon)
     path.write_text(text, encoding="utf-8")

@@ -31,7 +31,17 @@ from skprivbn.federation.flare._introduction import (
 )
 from skprivbn.federation.flare._relay import RELAY_TIME, Heartbeat, Relay, within
 from skprivbn.federation.program import Program
+from skprivbn.federation.site._file import ANY_NUMBER
 from skprivbn.utils import import_optional
+
+
+def _in_words(value):
+    """Return what a site file says of a rule, for people."""
+    if isinstance(value, list):
+        return ", ".join(value)
+    if value is None or value == ANY_NUMBER:
+        return "no limit" if value else "none"
+    return str(value)
 
 
 class FlareFederation:
@@ -212,8 +222,7 @@ class FlareFederation:
         rows = []
         for rule in rules[self.sites[0]]:
             said = [rules[name].get(rule) for name in self.sites]
-            words = [", ".join(v) if isinstance(v, list) else str(v) for v in said]
-            rows.append((rule, *words))
+            rows.append((rule, *(_in_words(value) for value in said)))
         return LedgerTable(["rule", *self.sites], rows)
 
     def dry_run(self, estimator: Any, X: Any, y: Any = None, **fit_params: Any) -> Any:

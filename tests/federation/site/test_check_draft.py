@@ -55,3 +55,12 @@ def test_a_draft_needs_a_file(tmp_path, capsys):
     command = ["new-site", str(tmp_path), "--data", "no.csv", "--peers", "a", "b"]
     assert main(command) == 2
     assert "there is no file" in capsys.readouterr().err
+
+
+def test_the_file_of_a_draft_may_be_in_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "kit" / "local").mkdir(parents=True)
+    write_rows(tmp_path / "stays.csv", ",", ".")
+    monkeypatch.chdir(tmp_path)
+    assert main(["new-site", "kit", "--data", "stays.csv", "--peers", "a", "b"]) == 0
+    (dataset,) = SiteFile.load("kit/local/skprivbn_site.toml").datasets.values()
+    assert check_data(dataset)[0] == []

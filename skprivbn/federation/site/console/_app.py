@@ -148,11 +148,11 @@ def _charts(dataset):
     ]
     # rows are counted with the first exact question
     most = dataset.max_exact_numbers * max(n_rows) if n_rows else math.inf
-    yield draw(f"exact numbers told of version {dataset.version}", steps, most)
+    yield draw(f"exact numbers disclosed, version {dataset.version}", steps, most)
 
 
 def _what(charge):
-    return charge["what"].rpartition(".")[2]
+    return charge["what"].rpartition(":")[2].replace("_", " ").strip()
 
 
 #: names by which a browser on the same machine may call it: another one has been led
@@ -241,7 +241,7 @@ def make_app(kit: Path, token: str):
     @app.errorhandler(PartitionError)
     @app.errorhandler(OSError)
     def cannot_read(error):
-        return explain("Cannot be read", str(error), 500)
+        return show("health.html", health=look_at_kit(kit), problem=error), 500
 
     @app.get("/")
     def home():

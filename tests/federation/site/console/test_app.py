@@ -349,3 +349,12 @@ class TestInABrowser:
                 page.wait_for("No value of the data")
                 overflow = "document.documentElement.scrollWidth - innerWidth"
                 assert page.run(overflow) <= 0
+
+
+def test_a_site_file_that_cannot_be_read_is_a_problem_of_the_health_page(tmp_path):
+    _, kit = open_kit(tmp_path)
+    path, client = kit / "local" / "skprivbn_site.toml", visit(kit)
+    path.write_text(path.read_text().replace("[datasets.icu]", "[datasets.icu]\nx = 1"))
+    answer = client.get("/")
+    assert answer.status_code == 500
+    assert "unknown entries" in answer.text and "load the page again" in answer.text
