@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_received, declare_noise
-from skprivbn.federation._session import warn_of_roster
+from skprivbn.federation._session import leaks_of_roster
 from skprivbn.partition import check_horizontal, check_vertical, is_partition
 from skprivbn.partition._base import holds_columns
 from skprivbn.privacy._options import (
@@ -24,7 +24,9 @@ from skprivbn.privacy._options import (
     charge,
     note_exact_score,
     note_exact_step,
+    share_warnings,
     warn_of_exact_step,
+    warn_of_fit,
 )
 from skprivbn.programs._applied import (
     add_scores,
@@ -149,6 +151,9 @@ class RowsMixin(SavedVersionMixin):
     #: whether its backend adds vectors of rows, not counts of columns
     _adds_rows = False
 
+    def __sklearn_clone__(self) -> Self:
+        return share_warnings(self, super().__sklearn_clone__())  # type: ignore[misc]
+
     @property
     def _uses_y(self):
         """Whether there is a target: of classifiers and regressors."""
@@ -230,7 +235,8 @@ class RowsMixin(SavedVersionMixin):
         least, backend = 0 if terms.has_noise() else 1, backend or self.backend
         federation = partition.federate(program, terms, backend, min_rows=least)
         used, n_parties = federation.backend, partition.n_parties
-        warn_of_roster(used, n_parties, has_noise=terms.has_noise())
+        for leak in leaks_of_roster(used, n_parties, has_noise=terms.has_noise()):
+            warn_of_fit(self, leak)
         if getattr(used, "recovery", False):
             federation.on_dropout = "continue"
         return federation

@@ -10,7 +10,7 @@ from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._description import DescriptionTerms, description
 from skprivbn.federation._ledger import Ledger, LedgerTable, declare_noise
-from skprivbn.federation._session import warn_of_roster
+from skprivbn.federation._session import leaks_of_roster
 from skprivbn.privacy import PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._options import charge, check_bounds, protected_by, words_of_noise
 from skprivbn.utils import import_optional, warn_leak, warn_user
@@ -335,17 +335,23 @@ class DescribeMixin:
         >>> summary["age"].count, summary["age"].mean.round(1), summary.n_rows
         (600, np.float64(69.8), 600)
         """
-        names = self._column_names
+        rows, names = self._described(), self._column_names
         known = self.categories | as_seen(states or {}, names, self)
+        if unknown := set(known) - set(names):
+            raise PartitionError(
+                f"states names {sorted(unknown)}, which are no columns: these are "
+                f"{names}"
+            )
         pairs = [tuple(pair) for pair in tables]
-        lacking = {name for pair in pairs for name in pair} - set(known)
-        if lacking or set(known) - set(names):
+        if lacking := {name for pair in pairs for name in pair} - set(known):
             raise PartitionError(
                 f"tables are of columns with categories, and {sorted(lacking)} have "
                 f"none: give states=; the columns are {names}"
             )
         if epsilon is None:
-            self._check_described(names, [known.get(name) for name in names])
+            texts = self._check_described(names, [known.get(name) for name in names])
+            if texts:
+                rows, names = _without(texts, rows, names)
         table = None if epsilon is None else check_bounds(bounds, len(names))
         read_off = not self._declares_categories and set(self.categories)
         if epsilon is not None and read_off and read_off - set(states or {}):
@@ -370,10 +376,11 @@ class DescribeMixin:
         noise = terms.noise(len(names), len(self.names))
         asked = _Asked(epsilon, delta, bounds, accountant, backend, len(names))
         spent = charge(asked, "description of all columns", noise)
-        warn_of_roster(backend, len(self.names), has_noise=epsilon is not None)
+        is_noisy = epsilon is not None
+        for leak in leaks_of_roster(backend, len(self.names), has_noise=is_noisy):
+            warn_leak(leak)
         # under noise, how many rows a party has is not told, also if there is none
         least = {"min_rows": 1 if epsilon is None else 0}
-        rows = self._described()
         with rows.federate(description, terms, backend, **least) as federation:
             found = federation.run()
         if noise is not None:
@@ -398,10 +405,11 @@ class DescribeMixin:
         )
 
     def _check_described(self, names, states):
-        """Name a column that is not what it is declared to be, where that may be said.
+        """Return columns of text without categories; refuse labels that are none.
 
-        Sites answer with a code, and with noise nothing is an error.
+        Only in process: sites answer with a code, and with noise nothing is an error.
         """
+        return []
 
     def _described(self):
         """Return the rows as they are, missing values included."""
@@ -412,8 +420,21 @@ class DescribeMixin:
         return states
 
 
+def _without(texts, rows, names):
+    """Leave columns of text out, and warn."""
+    words = (
+        f"columns {texts} hold text without declared categories: declare them, as in "
+        f"describe(states={{{texts[0]!r}: [...]}}), and make numbers of dates"
+    )
+    places = [i for i, name in enumerate(names) if name not in texts]
+    if not places:
+        raise PartitionError(words)
+    warn_user(f"{words}. They are left out")
+    return rows.choose(places), [names[i] for i in places]
+
+
 def check_described(rows, names, states, holder):
-    """Refuse text without categories, and labels that are none of them.
+    """Return columns of text without categories; refuse labels that are none of them.
 
     Parameters
     ----------
@@ -424,17 +445,12 @@ def check_described(rows, names, states, holder):
         Categories of each column, or None for numbers.
     holder : str
         Name of the party.
+
+    Returns
+    -------
+    texts : list of str
+        Names of columns.
     """
-    texts = [
-        name
-        for column, name, labels in zip(rows.T, names, states)
-        if labels is None and not _are_numbers(column)
-    ]
-    if texts:
-        raise PartitionError(
-            f"columns {texts} of party {holder!r} hold text: declare their categories, "
-            f"as in describe(states={{{texts[0]!r}: [...]}}), or leave them out"
-        )
     for column, name, labels in zip(rows.T, names, states):
         if labels is None:
             continue
@@ -445,6 +461,11 @@ def check_described(rows, names, states, holder):
                 f"{where} holds {others.pop()!r}, which is not one of its categories "
                 f"{list(labels)}"
             )
+    return [
+        name
+        for column, name, labels in zip(rows.T, names, states)
+        if labels is None and not _are_numbers(column)
+    ]
 
 
 def _are_numbers(column):

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -21,7 +21,6 @@ from skprivbn.crypto.sealing import (
 from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation._ledger import COORDINATOR
 from skprivbn.federation._wire import ALL_DIGITS, encode
-from skprivbn.utils import warn_leak
 
 #: identity, session key, limits and signature
 _HELLO_BYTES = 144
@@ -336,8 +335,10 @@ class PartySession:
         raise TypeError("a PartySession holds keys and cannot be pickled")
 
 
-def warn_of_roster(backend: Any, n_parties: int, *, has_noise: bool = False) -> None:
-    """Warn of what a backend and so many parties cannot hide.
+def leaks_of_roster(
+    backend: Any, n_parties: int, *, has_noise: bool = False
+) -> Iterator[str]:
+    """Say what a backend and so many parties cannot hide.
 
     Parameters
     ----------
@@ -345,21 +346,25 @@ def warn_of_roster(backend: Any, n_parties: int, *, has_noise: bool = False) -> 
     n_parties : int
     has_noise : bool, default=False
         Whether noise hides the rows of a single holder from those who read the result.
+
+    Yields
+    ------
+    leak : str
     """
-    leaks = backend.leaks()
-    if leaks is not None:
-        warn_leak(leaks)
+    leak = backend.leaks()
+    if leak is not None:
+        yield leak
     if backend.kind == "plaintext":
         return
     if n_parties == 1 and not has_noise:
-        warn_leak(
+        yield (
             "all rows are taken to be one party's: there is nobody to hide them from "
             "and the sums are that party's own; say who holds each row by name, as in "
             "fit(X, party=party), in pipelines after "
             "sklearn.set_config(enable_metadata_routing=True)"
         )
     elif n_parties == 2:
-        warn_leak(
+        yield (
             "with two parties, each learns the other's sums by subtracting its own; "
             "three or more are needed to hide them"
         )

@@ -28,6 +28,7 @@ from skprivbn.mixed_model._checks import (
     require_y,
     split_clusters,
     warn_of_estimates,
+    warn_of_order,
     warn_of_same_clusters,
     warn_of_survey,
 )
@@ -211,7 +212,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
     }
 
     _parameter_constraints = {
-        "slopes": ["array-like", dict, None],
+        "slopes": ["array-like", dict, str, None],
         "effect_params": [dict, None],
         "fit_intercept": ["boolean"],
         "quadrature_params": [dict, None],
@@ -266,7 +267,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         self : object
             Fitted estimator.
         """
-        has_noise = getattr(self, "epsilon", None) is not None
+        has_noise, given = getattr(self, "epsilon", None) is not None, y
         if is_partition(X):
             if y is None and "y" not in getattr(X, "aligned", "y"):
                 raise PartitionError(
@@ -296,7 +297,10 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         partition = self._check_rows(X, party, **beside)
         keys = [key for key in cluster_keys(8) if key in partition.aligned]
         require_columns(self, partition, keys)
-        return self._learn_watched(X, y, partition, list(names or keys))
+        self._learn_watched(X, y, partition, list(names or keys))
+        if self._target == "classes":
+            warn_of_order(self.classes_.tolist(), X, given)
+        return self
 
     @property
     def _effects(self):

@@ -11,9 +11,9 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._clusters import OTHER, merged_label
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition._base import check_labels
-from skprivbn.partition._horizontal import one_per_row
+from skprivbn.partition._horizontal import HorizontalPartition, one_per_row
 from skprivbn.utils import warn_leak, warn_user
-from skprivbn.utils._validation import keep_types, read_labels
+from skprivbn.utils._validation import declared_labels, keep_types, read_labels
 
 #: what the target of a family is
 TARGETS = {"gaussian": "numbers", "poisson": "counts", "binomial": "proportions"}
@@ -34,6 +34,27 @@ def require_y(estimator, y):
     if y is None:
         name = type(estimator).__name__
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
+
+
+def warn_of_order(classes, X, y):
+    """Warn if the second class is not the last of the categories that are declared.
+
+    Parameters
+    ----------
+    classes : list of two labels
+        Of the fitted model, in sorted order.
+    X, y :
+        As given to ``fit``.
+    """
+    declared = declared_labels(getattr(y, "dtype", None))
+    if isinstance(X, HorizontalPartition) and isinstance(y, str):
+        declared = X.declared(y)
+    if [label for label in declared or [] if label in classes] == classes[::-1]:
+        warn_user(
+            f"the model is of y = {classes[1]!r}, the last class in sorted order, but "
+            f"the categories of y are declared in the order {declared}: give a column "
+            f"of booleans, y == {classes[0]!r}, to model the other one"
+        )
 
 
 def require_columns(estimator, partition, factors):
@@ -196,6 +217,7 @@ def random_terms(slopes, factors, columns, effects):
     terms : list of (int, list of int)
     """
     if not isinstance(slopes, dict):
+        slopes = [slopes] if isinstance(slopes, str) else slopes
         if slopes is None or not len(slopes):
             slopes = {}
         elif len(factors) == 1:

@@ -231,7 +231,8 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
         X : array-like of shape (n_samples, n_features) or RemoteRows
             Sites keep the results for remote rows.
         cluster : array-like of shape (n_samples,) or str, default=None
-            Category of each row; the name of a column of remote rows.
+            Category of each row; the name of a column of a dataframe or of remote
+            rows.
         offset : array-like of shape (n_samples,), default=None
             Known part of the predictor.
 

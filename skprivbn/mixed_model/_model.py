@@ -24,7 +24,7 @@ from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.partition import RemoteResults, is_partition
-from skprivbn.partition._base import refuse_name
+from skprivbn.partition._base import take_column
 from skprivbn.partition._horizontal import one_per_row
 from skprivbn.programs._applied import predict_at_sites
 from skprivbn.utils import column_names
@@ -117,13 +117,14 @@ class FittedGLMMMixin:
     def _predictor(self, X, cluster, offset):
         """Return intercept + X coef + offset + what the clusters add."""
         check_is_fitted(self)
+        if isinstance(cluster, str):
+            X, cluster = take_column(X, cluster, "cluster")
         X = validate_table(self, X, reset=False, **self._row_checks)
         eta = X @ np.ravel(self.coef_) + np.ravel(self.intercept_)[0]
         if offset is not None:
             eta = eta + finite_per_row("offset", offset, len(X))
         if cluster is None or not self.factors_:
             return eta
-        refuse_name("cluster", cluster)
         aligned, names = split_clusters(cluster)
         columns = [
             one_per_row("cluster", labels, len(X)) for labels in aligned.values()
@@ -190,8 +191,8 @@ class FittedGLMMMixin:
             Sites keep the results for remote rows.
         cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
                 list of str, default=None
-            Category of each row; unknown ones, and None, have effect 0. Names of
-            columns of remote rows.
+            Category of each row; unknown ones, and None, have effect 0. The name of a
+            column of a dataframe, or names of columns of remote rows.
         offset : array-like of shape (n_samples,) or str, default=None
             Known part of the predictor.
 
@@ -220,12 +221,13 @@ class FittedGLMMMixin:
             Of rows that parties hold, only sums become known: of hits; or of what is
             not explained, of the target, and of its squares (for counts, of y log y).
         y : array-like of shape (n_samples,) or str
-            Target; the name of a column of remote rows.
+            Target; the name of a column of a dataframe or of remote rows.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of rows that are here.
         cluster : array-like of shape (n_samples,) or (n_samples, n_factors), str or \
                 list of str
-            Category of each row; names of columns of remote rows.
+            Category of each row; the name of a column of a dataframe, or names of
+            columns of remote rows.
         offset : array-like of shape (n_samples,) or str, default=None
             Known part of the predictor.
 
@@ -241,6 +243,8 @@ class FittedGLMMMixin:
             beside = {key: value for key, value in beside.items() if value is not None}
             totals, n_rows = self._add_scores(X, sample_weight, **beside)
             return float(self._total_score(totals / n_rows))
+        if isinstance(y, str):
+            X, y = take_column(X, y, "y")
         require_y(self, y)
         weights = check_weights(sample_weight, len(X))
         y = one_per_row("y", y, len(X))

@@ -30,9 +30,10 @@ from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
 from skprivbn.mixture._terms import EMTerms, Given, first_mixture
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
-from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, warn_of_fit
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.utils import warn_leak, warn_user
+from skprivbn.programs._applied import refuse_pooling
+from skprivbn.utils import warn_user
 from skprivbn.utils._sklearn import (
     Interval,
     StrOptions,
@@ -326,6 +327,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         labels : ndarray of shape (n_samples,)
             Components.
         """
+        refuse_pooling(X, "fit_predict")
         return self.fit(X, y, party=party, individual=individual).predict(X)
 
     @property
@@ -524,20 +526,23 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             return
         small = [name for name, n in partition.n_rows().items() if n < self.min_rows]
         if small:
-            warn_leak(
+            warn_of_fit(
+                self,
                 f"parties {small} hold fewer than min_rows={self.min_rows} rows: the "
                 "others can subtract their own part of the sums and reconstruct much "
-                "of such a party's rows"
+                "of such a party's rows",
             )
         if terms.shows_rows():
-            warn_leak(
+            warn_of_fit(
+                self,
                 f"init_params={self.init_params!r} shows {self.n_components} rows to "
-                "all parties; 'kmeans', 'local_em' or means_init do not"
+                "all parties; 'kmeans', 'local_em' or means_init do not",
             )
 
     def _warn_of_outcome(self, partition, terms, found, n_sums):
         if found["stopped"]:
-            warn_user(
+            warn_of_fit(
+                self,
                 f"EM was stopped after {self.n_iter_} iterations, before "
                 + self._small_component(found["min_rows"]),
                 ConvergenceWarning,
@@ -553,12 +558,13 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         # the log-likelihood is summed, too
         n_seen = n_sums * (terms.n_summed(partition.n_features) + 1)
         if partition.n_parties > 1 and n_seen > n_values:
-            warn_leak(
+            warn_of_fit(
+                self,
                 f"the sums of all iterations are {n_seen} numbers about "
                 f"{n_values} values in all rows: they give, in principle, enough "
                 "equations to reconstruct the rows. Lower max_iter or n_components, or "
                 "use covariance_type='diag', for fewer sums; epsilon= limits what they "
-                "disclose"
+                "disclose",
             )
 
 

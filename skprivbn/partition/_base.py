@@ -114,7 +114,8 @@ class LocalPartition:
     def __array__(self, dtype=None, copy=None):
         raise PartitionError(
             f"a {type(self).__name__} does not become an array, which would pool what "
-            "the parties hold; pass it to an estimator of skprivbn"
+            "the parties hold: it goes into fit, score and transform of estimators of "
+            "skprivbn, and the table of a single party into other methods"
         )
 
 
@@ -253,10 +254,37 @@ def refuse_tables(X: Any, partition: str) -> None:
 def refuse_name(name: str, values: Any) -> None:
     """Say what to give in the place of the name of a column, which tables lose."""
     if isinstance(values, str):
+        split = f"HorizontalPartition.from_rows(X, party={values!r})"
         raise ValueError(
             f"{name}={values!r} is one value, not one per row: if a column has this "
             f"name, give {name}=X[{values!r}], and leave it out of X"
+            + (f"; or fit to {split}" if name == "party" else "")
         )
+
+
+def take_column(X: Any, column: str, name: str) -> tuple[Any, Any]:
+    """Return a dataframe without a column, and the column.
+
+    Parameters
+    ----------
+    X : dataframe
+    column : str
+    name : str
+        Of the argument, for messages.
+
+    Returns
+    -------
+    X : dataframe
+    values : series
+    """
+    labels = column_labels(X) or []
+    if column not in labels:
+        raise PartitionError(
+            f"{name}={column!r} is no column of X, which has {labels}"
+            if labels
+            else f"{name}={column!r} names a column, and X is no dataframe"
+        )
+    return X[[label for label in labels if label != column]], X[column]
 
 
 def _is_table(entry):

@@ -24,6 +24,7 @@ from skprivbn.partition._base import (
     names_of,
     refuse_name,
     refuse_paths,
+    take_column,
 )
 from skprivbn.utils._validation import (
     declared_categories,
@@ -150,10 +151,11 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-        party : array-like of shape (n_samples,), default=None
-            Label of each row's holder. None means that one party holds all. The
-            categories of a categorical series of pandas declare who takes part, also
-            those without a row: labels that occur tell that somebody has one.
+        party : array-like of shape (n_samples,) or str, default=None
+            Label of each row's holder, or the name of a column of a dataframe, which
+            leaves `X`. None means that one party holds all. The categories of a
+            categorical series of pandas declare who takes part, also those without a
+            row: labels that occur tell that somebody has one.
         feature_names : sequence of str, default=None
             Read off `X` if it is a dataframe.
         **aligned : array-like of shape (n_samples,) or None
@@ -164,6 +166,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         partition : HorizontalPartition
             Parties in sorted order of their labels.
         """
+        if isinstance(party, str):
+            X, party = take_column(X, party, "party")
         labels = column_labels(X)
         if labels is not None and feature_names is not None:
             find_columns(labels, feature_names, "X")
@@ -365,6 +369,21 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         }
         return self.choose(rest, **values)
 
+    def declared(self, column: str) -> list | None:
+        """Return the categories that a column of dataframes declares, in their order.
+
+        Parameters
+        ----------
+        column : str
+
+        Returns
+        -------
+        labels : list or None
+            Of the first party.
+        """
+        labels = dict(zip(self._column_names, self._declared[self.names[0]]))
+        return labels.get(column)
+
     def _column(self, holder, place):
         """Return a column of a party, in the type that it has in a dataframe."""
         blocks = row_blocks(self._blocks[holder]["X"])
@@ -382,9 +401,12 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         return [dict(zip(self._column_names, of)) for of in self._dtypes.values() if of]
 
     def _check_described(self, names, states):
-        for name, block in self._blocks.items():
-            if not isinstance(block["X"], RowSource):
-                check_described(block["X"], names, states, name)
+        found = [
+            check_described(block["X"], names, states, name)
+            for name, block in self._blocks.items()
+            if not isinstance(block["X"], RowSource)
+        ]
+        return [name for name in names if any(name in texts for texts in found)]
 
     def _held(self, name):
         return self.feature_names or ()

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skprivbn.privacy._composition import public_delta
-from skprivbn.privacy._options import delta_of
-from skprivbn.utils import import_optional, warn_user
+from skprivbn.privacy._options import delta_of, warn_of_fit
+from skprivbn.utils import import_optional
 
 #: noise that is worth a word: as a share of what it was added to, in the middle
 _MUCH = 0.1
@@ -176,7 +176,7 @@ def report_noise(
     if share is not None and 0 < share <= _WORTH and much:
         said.append(f"delta={delta:g} would cut the noise to {_in_words(share)}")
     for words in said:
-        warn_user(words)
+        warn_of_fit(estimator, words, UserWarning)
     estimator.noise_report_ = replace(report, warnings=tuple(said))
 
 

@@ -1,6 +1,7 @@
 """What `epsilon`, `delta`, `bounds`, ... mean in every estimator."""
 
 import math
+import re
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, Self
@@ -8,6 +9,7 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+from skprivbn.exceptions import PrivacyLeakWarning
 from skprivbn.privacy._accountant import PrivacyAccountant, check_accountant
 from skprivbn.privacy._composition import public_delta
 from skprivbn.utils import by_column, column_names, warn_leak, warn_user
@@ -18,6 +20,7 @@ from skprivbn.utils._sklearn import Interval
 _uncounted: WeakKeyDictionary[Any, list[float]] = WeakKeyDictionary()
 #: what was said about an estimator, and by which of its clones; these share it, too
 _said: WeakKeyDictionary[Any, dict[str, ref]] = WeakKeyDictionary()
+_NUMBER = re.compile(r"\d[\d.,e+-]*")
 #: by the id of transformed rows, while they live: which step was fitted without noise
 _exact_steps: dict[int, tuple[ref, str]] = {}
 
@@ -250,9 +253,11 @@ def _warn_of_idle_bounds(estimator):
     if getattr(estimator, "bounds", None) is None:
         return
     if getattr(estimator, "_needs_bounds", True):
-        warn_user(
+        warn_of_fit(
+            estimator,
             "bounds has no effect without epsilon: rows are neither clipped nor "
-            "hidden by noise. Give epsilon=, or leave bounds out"
+            "hidden by noise. Give epsilon=, or leave bounds out",
+            UserWarning,
         )
 
 
@@ -280,29 +285,47 @@ def words_of_noise(noise, signal):
 
 
 class UncountedFitsMixin:
-    """Lets clones of an estimator remember uncounted fits, and what was said."""
+    """Lets clones of an estimator remember uncounted fits."""
 
     def __sklearn_clone__(self) -> Self:
         copy = super().__sklearn_clone__()  # type: ignore[misc]
         # Searches fit clones, each once: only together do they spend too much.
         _uncounted[copy] = _uncounted.setdefault(self, [])
-        _said[copy] = _said.setdefault(self, {})
         return copy
 
 
-def warn_of_fit(estimator: Any, message: str) -> None:
-    """Warn of what a fit tells, unless it is of a clone and another one has warned.
+def share_warnings(estimator: Any, clone: Any) -> Any:
+    """Return a clone that does not repeat the warnings of an estimator's other clones.
 
-    A search fits many clones, and every fit resets Python's memory of what was said.
+    Parameters
+    ----------
+    estimator, clone : estimator
+
+    Returns
+    -------
+    clone : estimator
+    """
+    _said[clone] = _said.setdefault(estimator, {})
+    return clone
+
+
+def warn_of_fit(
+    estimator: Any, message: str, category: type[Warning] = PrivacyLeakWarning
+) -> None:
+    """Warn of a fit, unless it is of a clone and another clone has warned.
+
+    A search fits many clones, and every fit resets Python's memory of warnings.
+    Messages that differ in their numbers only are the same warning.
 
     Parameters
     ----------
     estimator : estimator
     message : str
+    category : type of Warning, default=PrivacyLeakWarning
     """
     said = _said.setdefault(estimator, {})
-    if said.setdefault(message, ref(estimator))() is estimator:
-        warn_leak(message)
+    if said.setdefault(_NUMBER.sub("#", message), ref(estimator))() is estimator:
+        warn_user(message, category)
 
 
 def note_uncounted_fit(estimator: Any) -> None:

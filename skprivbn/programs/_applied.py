@@ -184,6 +184,22 @@ def add_scores(estimator, X, sample_weight=None, aligned=None):
     return (float(total[0]) if len(total) == 1 else total), found["n_rows"]
 
 
+def refuse_pooling(X: Any, method: str) -> None:
+    """Refuse values of single rows of a partition in this process, and say what to do.
+
+    Parameters
+    ----------
+    X : array-like or partition
+    method : str
+        What was called, for the message.
+    """
+    if isinstance(X, HorizontalPartition):
+        raise PartitionError(
+            f"{method} on a HorizontalPartition would pool the parties' rows: call it "
+            "on the table of each party, as in model.predict(tables['north'])"
+        )
+
+
 def predict_at_sites(estimator, X, method, aligned=None):
     """Have every site apply an estimator to its rows and keep what comes out.
 
@@ -201,11 +217,7 @@ def predict_at_sites(estimator, X, method, aligned=None):
     results : RemoteResults
         Says where the sites keep them.
     """
-    if isinstance(X, HorizontalPartition):
-        raise PartitionError(
-            f"{method} on a HorizontalPartition would pool the parties' rows: let "
-            "every holder call it on its own"
-        )
+    refuse_pooling(X, method)
     rows = _rows_of(estimator, X, method, aligned)
     terms = KeptTerms(describe_model(estimator), method)
     with rows.federate(keep_predictions, terms) as federation:

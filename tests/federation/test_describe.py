@@ -304,11 +304,18 @@ def test_text_that_is_no_category_is_refused():
     assert partition.describe(states={"x": ["a", "b"]})["x"].counts.tolist() == [3, 3]
     with pytest.raises(PartitionError, match="'x' of party '.*' holds 'b', which is"):
         partition.describe(states={"x": ["a"]})
-    with pytest.raises(PartitionError, match=r"hold text: .*states={'x': \[...\]}"):
+    with pytest.raises(PartitionError, match=r"hold text.*states={'x': \[...\]}"):
         partition.describe()
-    two = {name: np.hstack([rows, rows]) for name, rows in X.items()}
-    with pytest.raises(PartitionError, match=r"columns \['x', 'y'\] of party"):
-        HorizontalPartition(two, ["x", "y"]).describe()
+    with pytest.raises(
+        PartitionError, match=r"states names \['z'\].*these are \['x'\]"
+    ):
+        partition.describe(states={"z": ["a", "b"]})
+    # one party's text is enough, and numbers beside it are described
+    two = {name: np.hstack([rows, [[1.0], [2.0]]]) for name, rows in X.items()}
+    two["north"][0, 0], others = 5.0, HorizontalPartition(two, ["x", "y"])
+    with pytest.warns(UserWarning, match=r"columns \['x'\] hold text.*left out"):
+        summary = others.describe()
+    assert list(summary.columns) == ["y"] and summary["y"].mean == 1.5
 
 
 def test_parties_themselves_refuse_it_with_a_code(monkeypatch):

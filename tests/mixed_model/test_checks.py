@@ -188,13 +188,62 @@ def test_what_is_scored_goes_with_the_rows(rows):
         ({"y": y[:3]}, "y has 3 values for 200 rows"),
         ({"sample_weight": np.ones(3)}, "sample_weight has 3 values"),
         ({"offset": np.full(N, np.nan)}, "offset has NaN"),
-        ({"cluster": "ward"}, "cluster='ward' is one value"),
+        ({"cluster": "ward"}, "cluster='ward' names a column, and X is no dataframe"),
     ):
         for fitted in (model, regressor):
             with pytest.raises(ValueError, match=message):
                 fitted.score(X, **{"y": y, **wrong})
     with pytest.raises(ValueError, match="y has the label '[01]', the fit had"):
         model.score(X, y.astype(str))
+
+
+def test_a_table_with_names_is_split_fitted_predicted_and_scored(rows):
+    frame = pd.DataFrame(rows["X"], columns=["age", "dose"])
+    frame["ward"], frame["hospital"] = rows["cluster"], rows["party"]
+    labels = np.array(["no", "yes"])[rows["classes"]]
+    frame["died"] = pd.Categorical(labels, categories=["no", "yes"])
+    partition = HorizontalPartition.from_rows(frame, party="hospital")
+    assert partition.feature_names == ["age", "dose", "ward", "died"]
+    model = PrivateGLMMClassifier(slopes="age").fit(partition, y="died", cluster="ward")
+    known = PrivateGLMMClassifier(slopes=["age"]).fit(
+        frame[["age", "dose"]],
+        frame["died"],
+        cluster=frame[["ward"]],
+        party=frame["hospital"],
+    )
+    np.testing.assert_allclose(model.coef_, known.coef_, rtol=1e-12)
+    assert model.summary().names == known.summary().names
+    new = frame[["age", "ward", "dose"]].iloc[::-1]
+    np.testing.assert_allclose(
+        model.predict_proba(new, cluster="ward"),
+        known.predict_proba(new[["age", "dose"]], cluster=new["ward"]),
+        rtol=1e-9,
+    )
+    columns = ["age", "dose", "died", "ward"]
+    assert model.score(frame[columns], "died", cluster="ward") == known.score(
+        frame[columns[:2]], frame["died"], cluster=frame["ward"]
+    )
+    with pytest.raises(PartitionError, match="party='site' is no column of X, which"):
+        HorizontalPartition.from_rows(frame, party="site")
+    with pytest.raises(ValueError, match=r"fit to HorizontalPartition.from_rows\(X"):
+        model.fit(frame[columns[:2]], labels, party="hospital")
+
+
+@pytest.mark.parametrize("order", [["no", "yes"], ["yes", "no"]])
+def test_another_order_of_declared_classes_is_warned_of(rows, order, recwarn):
+    labels = np.array(["no", "yes"])[rows["classes"]]
+    frame = pd.DataFrame({"dose": rows["X"][:, 0], "died": labels})
+    frame["died"] = pd.Categorical(labels, categories=order)
+    blocks = {name: frame[rows["party"] == name] for name in range(3)}
+    partition = HorizontalPartition({str(k): table for k, table in blocks.items()})
+    recwarn.clear()
+    for X, y in ((partition, "died"), (frame[["dose"]], frame["died"])):
+        party = None if X is partition else rows["party"]
+        PrivateGLMMClassifier().fit(X, y, party=party)
+    said = [str(warning.message) for warning in recwarn]
+    said = [words for words in said if "sorted order" in words]
+    assert len(said) == (2 if order == ["yes", "no"] else 0)
+    assert all("y = 'yes'" in words and "y == 'no'" in words for words in said)
 
 
 def test_counts_of_nothing_are_not_called_classes(rows):

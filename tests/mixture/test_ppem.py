@@ -380,6 +380,20 @@ def test_scikit_learns_callbacks(three_blobs, capsys):
     assert abs(score["score"] - mixture.score(X)) < 1e-9
 
 
+def test_a_search_repeats_no_warning(three_blobs):
+    X, party = three_blobs
+    X, party = X[::2], party[::2]
+    for _ in range(2):  # an estimator of its own warns again
+        model = masked(tol=1e-6, bounds=(-20, 20))
+        search = GridSearchCV(model, {"n_components": [2, 3]}, cv=2)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            search.fit(X, party=party)
+        said = [str(warning.message)[:20] for warning in caught]
+        for words in ("bounds has no effect", "the sums of all iter"):
+            assert said.count(words) == 1
+
+
 def test_in_a_pipeline_and_a_search(three_blobs):
     X, party = three_blobs
     with config_context(enable_metadata_routing=True):
