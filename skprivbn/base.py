@@ -479,8 +479,8 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
             Who holds each row. None means that one party holds all.
         individual : array-like of shape (n_samples,), default=None
             The person of each row, whom `epsilon` protects: all rows of a person
-            together count as one row, and rows without a person do not count. A person's
-            rows must be at one party. Ignored without `epsilon`.
+            together count as one row, and rows without a person do not count. The rows
+            of a person must be at one party. Ignored without `epsilon`.
 
         Returns
         -------

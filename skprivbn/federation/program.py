@@ -353,7 +353,8 @@ class Me:
     min_rows : int, default=1
         Fewest rows of a sum that the strictest party allows.
     is_simulated : bool, default=False
-        Whether one person runs all parties: weights of rows may then have a public seed.
+        Whether one person runs all parties: weights of rows may then have a public
+        seed.
     keep : callable, default=None
         Stores a result at the party; such programs disclose nothing.
     session : bytes, default=b""

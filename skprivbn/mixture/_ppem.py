@@ -521,28 +521,27 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             std_with=lambda delta: std * std_with(delta) / noise.std,
         )
 
+    _warn = warn_of_fit
+
     def _warn_of_disclosures(self, partition, terms):
         if partition.n_parties == 1:
             return
         small = [name for name, n in partition.n_rows().items() if n < self.min_rows]
         if small:
-            warn_of_fit(
-                self,
+            self._warn(
                 f"parties {small} hold fewer than min_rows={self.min_rows} rows: the "
                 "others can subtract their own part of the sums and reconstruct much "
                 "of such a party's rows",
             )
         if terms.shows_rows():
-            warn_of_fit(
-                self,
+            self._warn(
                 f"init_params={self.init_params!r} shows {self.n_components} rows to "
                 "all parties; 'kmeans', 'local_em' or means_init do not",
             )
 
     def _warn_of_outcome(self, partition, terms, found, n_sums):
         if found["stopped"]:
-            warn_of_fit(
-                self,
+            self._warn(
                 f"EM was stopped after {self.n_iter_} iterations, before "
                 + self._small_component(found["min_rows"]),
                 ConvergenceWarning,
@@ -558,8 +557,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         # the log-likelihood is summed, too
         n_seen = n_sums * (terms.n_summed(partition.n_features) + 1)
         if partition.n_parties > 1 and n_seen > n_values:
-            warn_of_fit(
-                self,
+            self._warn(
                 f"the sums of all iterations are {n_seen} numbers about "
                 f"{n_values} values in all rows: they give, in principle, enough "
                 "equations to reconstruct the rows. Lower max_iter or n_components, or "
