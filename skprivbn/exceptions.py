@@ -89,14 +89,15 @@ class PartyError(RuntimeError):
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs, or cannot be "
         "read (a site has the details in its own skprivbn_errors.log)",
-        "gaps": "entries are missing, or infinite: fill them first with "
-        "FederatedSimpleImputer, or take missing='skip' where the estimator has it",
+        "gaps": "entries are missing, or infinite: fill them first (rows with "
+        "FederatedSimpleImputer), or take missing='skip' where the estimator has it",
         "too-few-rows": "min_rows or min_cell_count: a number would be about fewer "
         "rows of all sites than the strictest of them allows (join levels with "
         "min_frequency=, or use epsilon=); or the site has fewer rows than its "
         "min_rows, or fewer values of a column with gaps, rows of a cluster or rows "
-        "with a past, or fewer records that the others have, too (are keys written in "
-        "the same way?)",
+        "with a past",
+        "few-common": "fewer than min_rows of its records are those of all others, "
+        "too: are keys of the same records written alike (007 is not 7)?",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "
@@ -139,8 +140,11 @@ class PartyError(RuntimeError):
     }
     #: the same where the columns are known, which are then named first
     REASONS_OF_COLUMNS = {
-        "gaps": "have gaps: fill them first with FederatedSimpleImputer, or take "
-        "missing='skip' where the estimator has it",
+        "invalid-data": "do not fit what the estimator needs: as labels, they have "
+        "others than were declared, more than 256, or fractions (discretise them, or "
+        "say states={name: 'continuous'} where the estimator has it)",
+        "gaps": "have gaps: fill them first (rows with FederatedSimpleImputer), or "
+        "take missing='skip' where the estimator has it",
         "too-few-rows": "have a level, or an outlier, that is about fewer rows of all "
         "sites than the strictest of them allows (min_rows, min_cell_count): join rare "
         "levels with a larger min_frequency= of an encoder, leave out columns of two "

@@ -292,6 +292,6 @@ def test_what_is_transformed_cannot_be_the_outcome(sites, hospitals):
         PrivateGLMMClassifier().fit(scaled, y="age")
     with pytest.raises(PartitionError, match="y='dead' is no column.*'died'"):
         PrivateGLMMClassifier().fit(HorizontalPartition(hospitals), y="dead")
-    with pytest.raises(PartitionError, match="is no column of .'b'."):
+    with pytest.raises(PartitionError, match="no column of 'b', which has .'age'."):
         tables = {"a": hospitals["north"], "b": hospitals["west"][["age"]]}
         VerticalPartition(tables, keys="ward")

@@ -279,7 +279,8 @@ def check_states(node, labels):
         if is_missing(label) or not _can_be_sent(label):
             raise ValueError(
                 f"the states of node {node!r} must be strings or numbers (integers of "
-                f"64 bits at most), got {label!r}: make text or numbers of the column"
+                f"64 bits at most), got {label!r}: make text or numbers of the column, "
+                "as by astype(str)"
             )
     if len(set(labels)) != len(labels):
         raise ValueError(f"node {node!r} has a state twice: {list(labels)}")

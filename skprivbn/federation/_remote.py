@@ -399,32 +399,32 @@ class RemoteResults:
         return f"RemoteResults({self.file!r} at {', '.join(self.names)})"
 
 
-#: what to do about a column that two parties hold
-OVERLAP = "choose one owner, owner={'age': 'clinic'} says whose copy counts"
-
-
-def find_owners(columns, advice=OVERLAP):
+def find_owners(columns, advice=""):
     """Return the party that holds each column; none may have two.
 
     Parameters
     ----------
     columns : dict of str to list of str
         Of each party.
-    advice : str, default=OVERLAP
+    advice : str, default=""
+        What else can be done about columns that several hold.
 
     Returns
     -------
     owners : dict of str to str
     """
-    owners = {}
+    holders: dict[str, list[str]] = {}
     for name, held in columns.items():
         for column in held:
-            if column in owners:
-                raise PartitionError(
-                    f"column {column!r} is held by {owners[column]!r} and {name!r}: "
-                    f"{advice}"
-                )
-            owners[column] = name
+            holders.setdefault(column, []).append(name)
+    owners = {column: names[0] for column, names in holders.items()}
+    shared = {column: names for column, names in holders.items() if len(names) > 1}
+    if shared:
+        chosen = {column: owners[column] for column in shared}
+        raise PartitionError(
+            f"several parties hold the same columns, {shared}: choose one owner; "
+            f"owner={chosen} says whose copy counts{advice}"
+        )
     return owners
 
 

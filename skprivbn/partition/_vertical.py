@@ -14,7 +14,6 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._remote import (
-    OVERLAP,
     RemoteColumns,
     count_columns,
     find_owners,
@@ -144,8 +143,8 @@ class VerticalPartition(LocalPartition):
             self.columns[name] = [str(column) for column in given]
             declared[name] = dict(zip(self.columns[name], declared_categories(block)))
         held, self.columns = self.columns, keep_owned(self.columns, owner)
-        advice = f'{OVERLAP}, or keys="customer_id" if it has the keys of records'
-        self.owners = find_owners(self.columns, advice)
+        advice = ', or keys="customer_id" if it has the keys of records'
+        self.owners = find_owners(self.columns, "" if keys else advice)
         #: labels that the columns of dataframes declare, by name
         self.categories: dict[str, list] = {}
         for name, kept in self.columns.items():
@@ -211,7 +210,7 @@ class VerticalPartition(LocalPartition):
     def _at_places(cls, X, values, held, names):
         """Give each party its columns of a table, which are at some places."""
         columns = {party: [names[i] for i in index] for party, index in held.items()}
-        owners = find_owners(columns, "choose one owner")
+        owners = find_owners(columns)
         unowned = [name for name in names if name not in owners]
         if unowned:
             raise PartitionError(f"parties gives nobody the columns {unowned}")
@@ -268,10 +267,11 @@ class VerticalPartition(LocalPartition):
                         f"keys of party {name!r} has missing ones: leave these records "
                         "out"
                     )
-                if len(set(block["keys"].tolist())) < len(block["keys"]):
+                n_repeated = len(block["keys"]) - len(set(block["keys"].tolist()))
+                if n_repeated:
                     raise PartitionError(
-                        f"keys of party {name!r} has some more than once: a key stands "
-                        "for one record"
+                        f"keys of party {name!r} has repeated ones ({n_repeated}): a "
+                        "key stands for one record"
                     )
                 if self.max_records is not None and self.max_records < len(
                     block["keys"]
@@ -305,8 +305,7 @@ class VerticalPartition(LocalPartition):
         return self.columns[name]
 
     def __repr__(self):
-        numbers = set(self.n_rows().values())
-        n_rows = " and ".join(map(str, sorted(numbers)))
+        n_rows = " and ".join(map(str, dict.fromkeys(self.n_rows().values())))
         return f"VerticalPartition({count_columns(self.columns)}; {n_rows} rows)"
 
 
@@ -317,15 +316,14 @@ def _take_keys(blocks, keys):
     labels = {
         name: column_labels(blocks[name]) or [] for name in named if name in blocks
     }
-    lacking = [name for name, of in labels.items() if named[name] not in of]
-    if lacking:
-        raise PartitionError(
-            f"keys={named[lacking[0]]!r} is no column of {lacking}: give dataframes "
-            "that have it, or the name that it has at each party, "
-            "keys={'bank': 'customer_id', 'insurer': 'client'}"
-        )
     for name, of in labels.items():
         table, column = blocks[name], named[name]
+        if column not in of:
+            raise PartitionError(
+                f"keys={column!r} is no column of {name!r}, which has {of}: give a "
+                "dataframe that has it, or the name that it has at each party, "
+                "keys={'bank': 'customer_id', 'insurer': 'client'}"
+            )
         keys[name] = np.asarray(table[column])
         blocks[name] = table[[label for label in of if label != column]]
     return blocks, keys

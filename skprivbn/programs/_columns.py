@@ -26,7 +26,7 @@ from skprivbn.crypto.shares import (
     resolve_count_backend,
 )
 from skprivbn.exceptions import PartitionError, ProtocolError
-from skprivbn.federation import Me, Terms, converse
+from skprivbn.federation import Me, PartyRefusal, Terms, converse
 from skprivbn.federation._models import SCORED_MODEL, describe_model
 from skprivbn.federation.program import refuse_malformed, require
 from skprivbn.partition import check_vertical
@@ -152,9 +152,9 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
     if not me.terms.has_keys:
         return np.arange(me.n_rows)
 
-    def check_sizes(n_keys):
+    def check_sizes(n_keys, code="too-few-rows"):
         # a peer with few keys would be told of single persons
-        require(min(n_keys.values()) >= max(1, me.min_rows), "too-few-rows")
+        require(min(n_keys.values()) >= max(1, me.min_rows), code)
 
     # where the others cannot see it, every party looks at its own list
     check_sizes({me.name: len(me.block["keys"])})
@@ -164,7 +164,7 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
             "which of its records the others have, and how many",
             "membership",
         )
-    check_sizes({me.name: len(records)})
+    check_sizes({me.name: len(records)}, "few-common")
     return records
 
 
@@ -305,21 +305,22 @@ def check_table(me: Me, n_cells: int, n_records: int) -> None:
     require(me.is_simulated or n_cells <= n_records, "too-detailed", why)
 
 
-def check_labels(me: Me, columns: Iterable[Sequence]) -> None:
+def check_labels(me: Me, columns: Iterable[tuple[int, Sequence]]) -> None:
     """Refuse to tell labels that few of the own records have.
 
     Parameters
     ----------
     me : Me
-    columns : iterable of sequence
-        Labels of all own records, column by column.
+    columns : iterable of (int, sequence)
+        Position of every column, and its labels of all own records.
     """
-    for labels in columns if me.min_cell_count > 1 else ():
+    for position, labels in columns if me.min_cell_count > 1 else ():
         counts = Counter(labels).items()
         known = [n for label, n in counts if not is_missing(label)]
         fewest = min(known, default=me.min_cell_count)
         why = f"a label of {fewest} rows: fewer than min_cell_count"
-        require(fewest >= me.min_cell_count, "too-detailed", why)
+        if fewest < me.min_cell_count:
+            raise PartyRefusal("too-detailed", why, [position])
 
 
 def describe_shares(ledger, backend, n_calls):

@@ -182,12 +182,43 @@ def read_codes(
     states : list of list
         Labels of the own columns.
     """
-    X, own = own_table(me), own_columns(me)
-    declared = None if states is None else [states[v] for v in own]
+    own = own_columns(me)
+    declared = [None if states is None else states[v] for v in own]
+    X, own_names = own_table(me), [names[v] for v in own]
+    return encode_or_refuse(X, range(len(own)), own_names, declared, strict, gaps)
+
+
+def encode_or_refuse(
+    X: np.ndarray, at: Sequence[int], names: Sequence, declared: Sequence, *options: Any
+) -> tuple[np.ndarray, list[list]]:
+    """Encode some columns of a party's table, or refuse and tell which are no labels.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_own_columns)
+    at : sequence of int
+        Positions of the columns.
+    names, declared, *options :
+        As of :func:`encode_columns`, for these columns.
+
+    Returns
+    -------
+    codes, states :
+        As of :func:`encode_columns`.
+    """
+
+    def are_labels(i, name, labels):
+        try:
+            return bool(encode_columns(X[:, [i]], [name], [labels], *options))
+        except ValueError:
+            return False
+
     try:
-        return encode_columns(X, [names[v] for v in own], declared, strict, gaps)
+        return encode_columns(X[:, at], names, declared, *options)
     except ValueError:
-        raise PartyRefusal("invalid-data") from None
+        columns = zip(at, names, declared)
+        wrong = [column[0] for column in columns if not are_labels(*column)]
+        raise PartyRefusal("invalid-data", columns=wrong) from None
 
 
 def can_be_counts(

@@ -304,10 +304,12 @@ def refuse_missing(
 def other_ways(estimator: Any, *, of_rows: bool = True) -> str:
     """Say what else can be done about gaps: by the estimator, or by holders of rows."""
     constraints, words = getattr(estimator, "_parameter_constraints", {}), ""
-    if "missing" in constraints:
-        options = sorted(constraints["missing"][0].options - {"auto", "error"})
+    of_rows = of_rows and getattr(estimator, "parties", None) is None
+    known = constraints["missing"][0].options if "missing" in constraints else set()
+    if known and (of_rows or "em" not in known):  # EM is for rows only
+        options = sorted(known - {"auto", "error"})
         words = f", or you set missing={' or '.join(map(repr, options))}"
-    if not of_rows or getattr(estimator, "parties", None) is not None:
+    if not of_rows:
         return words  # a column is one party's, who needs nobody to complete it
     return (
         f"{words}; all parties together can with "

@@ -249,5 +249,5 @@ def test_values_beside_a_partition_are_told_where_to_go():
 def test_records_without_a_common_key_make_one_think_of_keys():
     columns = {"a": FRAME[["age"]] > 60, "b": FRAME[["weight"]] > 80}
     keys = {"a": range(90), "b": [f"patient {i}" for i in range(90)]}
-    with pytest.raises(PartyError, match="are keys written in the same way"):
+    with pytest.raises(PartyError, match="keys of the same records written alike"):
         PrivateK2StructureLearner().fit(VerticalPartition(columns, keys=keys))

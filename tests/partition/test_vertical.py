@@ -8,6 +8,7 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.partition import HorizontalPartition, VerticalPartition, check_vertical
 from skprivbn.structure import (
     CollectiveBayesianNetwork,
+    FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
     PrivateK2StructureLearner,
 )
@@ -54,7 +55,7 @@ def test_estimators_see_columns_in_the_order_of_x():
         ({"a": ["age", "sex"], "b": ["crp"]}, "nobody the columns.*ldl"),
         (
             {"a": ["age", "sex"], "b": ["sex", "crp", "ldl"]},
-            "'sex' is held by 'a' and 'b'",
+            r"{'sex': \['a', 'b'\]}: choose one owner",
         ),
         ({"a": ["age", "shoe"], "b": ["sex", "crp", "ldl"]}, "'a' columns.*not have"),
         ({"a": slice(None), "b": []}, "no column to"),
@@ -70,7 +71,7 @@ def test_wrong_parties(parties, message):
 def test_values_errors():
     with pytest.raises(PartitionError, match="different numbers of rows"):
         VerticalPartition({"a": [[1], [2]], "b": [[1]]})
-    with pytest.raises(PartitionError, match="held by 'a' and 'b'"):
+    with pytest.raises(PartitionError, match="'age': .*owner={'age': 'a'} .*or keys="):
         VerticalPartition({"a": FRAME[["age"]], "b": FRAME[["age", "sex"]]})
     with pytest.raises(PartitionError, match="unequal numbers of keys"):
         VerticalPartition({"a": [[1]], "b": [[1]]}, keys={"a": [1, 2], "b": [1]})
@@ -95,13 +96,13 @@ def test_parties_may_call_their_keys_differently():
     partition = VerticalPartition(tables, keys=names)
     assert partition.feature_names == ["age", "claim"]
     assert partition._blocks["bank"]["keys"].tolist() == [7, 8]
-    assert repr(partition).endswith("; 1 and 2 rows)")
+    assert repr(partition).endswith("; 2 and 1 rows)")
     given = VerticalPartition(
         {**tables, "insurer": [[3]]}, keys={**names, "insurer": [8]}
     )
     assert given._blocks["insurer"]["keys"].tolist() == [8]
     with pytest.raises(
-        PartitionError, match=r"no column of \['insurer'\].*keys={'bank'"
+        PartitionError, match="no column of 'insurer', which has .*keys={'bank'"
     ):
         VerticalPartition(tables, keys="customer_id")
     with pytest.raises(PartitionError, match='name their column, keys="customer_id"'):
@@ -128,6 +129,20 @@ def test_gaps_that_the_estimator_bears_are_said():
     learner = PrivateK2StructureLearner(ordering=table.feature_names)
     with pytest.raises(ValueError, match="or you set missing='skip'$"):
         check_vertical(learner, table)
+    # which completes rows only
+    with pytest.raises(ValueError, match="drop or complete them$"):
+        check_vertical(FederatedBayesianNetwork(), table)
+
+
+def test_what_is_wrong_with_keys_and_columns_is_said_at_once():
+    tables = {"bank": FRAME, "insurer": FRAME[["crp", "age"]]}
+    keys = {"bank": "ldl", "insurer": "crp"}
+    tables["insurer"] = tables["insurer"].assign(sex=1)
+    said = r"{'age': \['bank', 'insurer'\], 'sex': .*'sex': 'bank'} says .* counts$"
+    with pytest.raises(PartitionError, match=said):
+        VerticalPartition(tables, keys=keys)
+    with pytest.raises(PartitionError, match="'bank' has repeated ones .2"):
+        VerticalPartition({"bank": FRAME.assign(ldl=7)}, keys="ldl")
 
 
 def test_of_two_copies_one_counts():
@@ -136,7 +151,7 @@ def test_of_two_copies_one_counts():
     bank = pd.DataFrame({"age": [1, 2], "score": kinds})
     clinic = pd.DataFrame({"dose": [7, 8], "age": [3, 4], "score": ["x", "y"]})
     tables = {"bank": bank, "clinic": clinic}
-    with pytest.raises(PartitionError, match="held by 'bank' and 'clinic': .*owner="):
+    with pytest.raises(PartitionError, match="'age': .*'bank', 'clinic'.*owner="):
         VerticalPartition(tables)
     owner = {"age": "clinic", "score": "bank"}
     partition = VerticalPartition(tables, owner=owner)
@@ -162,7 +177,7 @@ def test_no_party_has_more_keys_than_declared():
 
 def test_keys_that_stand_for_two_records_and_paths_are_refused():
     blocks = {"a": [[1], [2]], "b": [[1]]}
-    with pytest.raises(PartitionError, match="keys of party 'a' has some more than"):
+    with pytest.raises(PartitionError, match="keys of party 'a' has repeated ones .1"):
         VerticalPartition(blocks, keys={"a": ["x", "x"], "b": ["y"]})
     with pytest.raises(PartitionError, match="'b' has 'b.csv' in the place of a table"):
         VerticalPartition(blocks | {"b": "b.csv"})
@@ -227,7 +242,7 @@ def test_columns_of_a_table_by_names():
         ({"a": ["age"], "b": ["dose"]}, None, "pass feature_names"),
         ({"a": ["age"], "b": ["dose"]}, ["age"], "1 names for 2 columns"),
         ({"a": ["age"], "b": ["sex"]}, ["age", "dose"], r"does not have: \['sex'\]"),
-        ({"a": ["age"], "b": ["age"]}, ["age", "dose"], "held by 'a' and 'b'"),
+        ({"a": ["age"], "b": ["age"]}, ["age", "dose"], "'age': .*'a', 'b'"),
         ({"a": ["age"]}, ["age", "dose"], r"nobody the columns \['dose'\]"),
     ],
 )

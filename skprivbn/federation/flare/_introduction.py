@@ -92,7 +92,10 @@ class Introduction:
         held = {}
         for name, declared in self.columns.items():
             if key is not None and declared.get(key) != "key":
-                raise PartitionError(f"site {name!r} has no key column {key!r}")
+                raise PartitionError(
+                    f"site {name!r} has no key column {key!r}; its file can give one "
+                    f'this name: {key} = {{kind = "key", from = "customer_no"}}'
+                )
             held[name] = {
                 column: kind
                 for column, kind in declared.items()

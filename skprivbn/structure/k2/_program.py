@@ -175,12 +175,12 @@ def agree_on_plan(
 ) -> Generator[Any, Any, tuple[K2Plan, list]]:
     """Tell each other the number of records and the labels; make the plan of these."""
     declared = me.terms.states or [None] * len(me.terms.owners)
-    columns = zip(own_columns(me), codes.T, states)
+    columns = enumerate(zip(own_columns(me), codes.T, states))
     check_labels(
         me,
         (
-            column[column < len(labels)].tolist()
-            for v, column, labels in columns
+            (i, column[column < len(labels)].tolist())
+            for i, (v, column, labels) in columns
             if declared[v] is None
         ),
     )

@@ -46,7 +46,7 @@ from skprivbn.programs._columns import (
     start_talk,
 )
 from skprivbn.programs._shared_tables import ColumnTables
-from skprivbn.structure._discrete_columns import can_be_counts, encode_columns
+from skprivbn.structure._discrete_columns import can_be_counts, encode_or_refuse
 from skprivbn.structure._tables import most_cells
 from skprivbn.structure.gaussian._columns import (
     FRACTION_BITS,
@@ -212,16 +212,14 @@ class OwnColumns:
         self.units = max(4, min(_UNITS, _MOST_ENTRIES // self.n_records))
         self.refused, self.whole = [], None
         labelled = [v for v in own if v not in terms.continuous]
-        at = [own.index(v) for v in labelled]
+        at, names = [own.index(v) for v in labelled], [terms.names[v] for v in labelled]
+        declared = [terms.states[v] for v in labelled]
+        codes, states = encode_or_refuse(X, at, names, declared)
         with refuse_malformed("invalid-data"):
-            codes, states = encode_columns(
-                X[:, at],
-                [terms.names[v] for v in labelled],
-                [terms.states[v] for v in labelled],
-            )
             values = to_numbers(X[:, [i for i in range(len(own)) if i not in at]])
         check_labels(
-            me, (X[:, i].tolist() for i, v in zip(at, labelled) if not terms.states[v])
+            me,
+            ((i, X[:, i].tolist()) for i, known in zip(at, declared) if not known),
         )
         self.codes = dict(zip(labelled, codes.T))
         self.states = dict(zip(labelled, states))

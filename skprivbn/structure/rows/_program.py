@@ -412,11 +412,12 @@ def own_columns(me):
 def _own_labels(me):
     """Return the labels of columns that nobody has declared."""
     found = []
-    for name, declared, column in zip(me.terms.names, me.terms.states, _own_rows(me).T):
+    columns = zip(me.terms.names, me.terms.states, _own_rows(me).T)
+    for i, (name, declared, column) in enumerate(columns):
         labels = ()
         if declared is None:
             labels = sorted_states(column)
-            check_labels(me, [column.tolist()])
+            check_labels(me, [(i, column.tolist())])
         with refuse_malformed("invalid-data"):
             found.append(check_found(name, labels) if labels else [])
     return found

@@ -115,7 +115,7 @@ def test_a_full_disk_changes_no_answer(tmp_path):
         (
             lambda rows: FederatedPCA(1).fit(rows(["age", "bmi"])),
             ("bmi",),
-            "columns ['bmi'] have gaps: fill them first with FederatedSimpleImputer",
+            "columns ['bmi'] have gaps: fill them first (rows with Federated",
         ),
         (
             lambda rows: PrivateGLMMRegressor().fit(

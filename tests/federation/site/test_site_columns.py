@@ -1,4 +1,4 @@
-"""Columns at sites under noise: what they answer, trust and charge."""
+"""Columns at sites: what they answer under noise, trust and charge; what is wrong."""
 
 import numpy as np
 import pytest
@@ -6,9 +6,9 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
-from skprivbn.structure import PrivateK2StructureLearner
+from skprivbn.structure import FederatedBayesianNetwork, PrivateK2StructureLearner
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
-from tests.federation.site.loopback import connect, make_sites
+from tests.federation.site.loopback import connect, make_sites, open_sites
 
 
 @pytest.fixture
@@ -64,3 +64,42 @@ def test_private_tables_of_remote_columns(open_federation, data, no_noise):
     assert network.fit(columns).n_samples_ == exact.sum()
     with pytest.raises(PartyError, match="budget"):
         learner.set_params(min_honest=None).fit(columns)
+
+
+LEARNERS = {
+    "k2": PrivateK2StructureLearner(ordering=[0, 1]),
+    "both kinds": FederatedBayesianNetwork(),
+}
+
+
+@pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
+@pytest.mark.parametrize(
+    "spelling, claims, code, columns",
+    [
+        ("{}", lambda i: i % 2, None, ()),
+        ("0{}", lambda i: i % 2, "few-common", ()),
+        ("{}", lambda i: i % 2 + 0.5, "invalid-data", ("claims",)),
+        ("{}", lambda i: int(i < 4), "too-detailed", ("claims",)),
+    ],
+)
+def test_what_is_wrong_with_columns_is_said(
+    tmp_path, learner, spelling, claims, code, columns
+):
+    rows = range(60)
+    tables = {
+        "bank": [[f"DE{i}", i % 3 % 2] for i in rows],
+        "insurer": [[f"DE{spelling.format(i)}", claims(i)] for i in rows],
+    }
+    kinds = {
+        name: {"person": '"key"', column: '"float"'}
+        for name, column in (("bank", "late"), ("insurer", "claims"))
+    }
+    names = [type(learner).__name__ for learner in LEARNERS.values()]
+    federation = open_sites(tmp_path, tables, kinds, names)
+    X = federation.columns(key="person", reveal_membership=True)
+    if code is None:
+        assert learner.fit(X).n_samples_ == 60
+        return
+    with pytest.raises(PartyError) as caught:
+        learner.fit(X)
+    assert (caught.value.code, caught.value.columns) == (code, columns)

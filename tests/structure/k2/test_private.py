@@ -389,7 +389,7 @@ def test_parties_send_each_other_sealed_bytes_only():
 @pytest.mark.parametrize(
     "parties, match",
     [
-        ({"a": [0, 1], "b": [1, 2]}, "held by 'a' and 'b'"),
+        ({"a": [0, 1], "b": [1, 2]}, "choose one owner"),
         ({"a": [0], "b": [1]}, "nobody"),
         ({"a": [0, 1], "b": [7]}, "does not have"),
     ],

@@ -62,14 +62,19 @@ def test_alignment_is_not_done_in_silence():
 
 @pytest.mark.parametrize(
     # parties themselves compare keys as they are spelt in the end
-    "keys",
-    [{"a": ["1", " 1", "2"], "b": [1, 2, 3]}, {"a": [1, 2, 3], "b": [7, 8, 9]}],
+    "keys, code",
+    [
+        ({"a": ["1", " 1", "2"], "b": [1, 2, 3]}, "invalid-data"),
+        ({"a": [1, 2, 3], "b": [7, 8, 9]}, "few-common"),
+        ({"a": ["01", "02", "03"], "b": [1, 2, 3]}, "few-common"),
+    ],
 )
-def test_duplicate_keys_and_no_common_record(keys):
+def test_duplicate_keys_and_no_common_record(keys, code):
     blocks = {name: np.array([[0], [1], [1]]) for name in "ab"}
-    with pytest.raises(PartyError):
-        partition = VerticalPartition(blocks, keys=keys, reveal_membership=True)
-        PrivateK2StructureLearner().fit(partition)
+    partition = VerticalPartition(blocks, keys=keys, reveal_membership=True)
+    with pytest.raises(PartyError) as caught:
+        PrivateK2StructureLearner(ordering=[0, 1]).fit(partition)
+    assert caught.value.code == code
 
 
 def align_few(monkeypatch):
@@ -112,7 +117,7 @@ def test_without_a_look_at_its_own_list_three_are_known_to_the_others(monkeypatc
     require = _columns.require
 
     def careless(is_met, code="refused", why=""):
-        require(is_met or code == "too-few-rows", code, why)
+        require(is_met or code in ("too-few-rows", "few-common"), code, why)
 
     monkeypatch.setattr(_columns, "require", careless)
     error, points = align_few(monkeypatch)
