@@ -175,7 +175,8 @@ def check_clusters(aligned, known):
             unknown = sorted(set(labels) - set(np.asarray(known).tolist()), key=str)
             if unknown:
                 raise ValueError(
-                    f"cluster has labels that clusters lacks: {unknown[:5]}"
+                    f"fit(cluster=...) has labels that clusters= does not list: "
+                    f"{unknown[:5]}"
                 )
 
 
@@ -231,7 +232,8 @@ def random_terms(slopes, factors, columns, effects):
     unknown = set(slopes) - set(factors)
     if unknown:
         raise ValueError(
-            f"slopes names factors {sorted(unknown)}, cluster has {factors}"
+            f"slopes= names the columns {sorted(unknown)} of cluster labels, and "
+            f"cluster= has {factors}"
         )
     terms = []
     for number, factor in enumerate(factors):
@@ -367,8 +369,8 @@ def _check_determined(survey, factors, features):
 
 
 _LIKE_ROWS = (
-    "{} has another label in every row: random effects are not told from the rows' own "
-    "scatter; did you pass the right column?"
+    "{} has another label in every row: their effects cannot be distinguished "
+    "from the residuals; is it the right column?"
 )
 
 
@@ -478,8 +480,8 @@ def warn_of_same_clusters(fitted, census):
             atol = 1e-3 * np.abs(slopes[a][name]).max()
             if np.allclose(slopes[a][name], slopes[b][name], rtol=0, atol=atol):
                 warn_user(
-                    f"{a!r} and {b!r} group the rows alike: of the variances of "
-                    f"{name} with them only the sum is determined; leave one out"
+                    f"{a!r} and {b!r} have the same groups of rows: only the sum of "
+                    f"their variances of {name} is identifiable; leave one out"
                 )
                 return
 

@@ -434,8 +434,8 @@ def likelihood_ratio_test(smaller: Any, larger: Any) -> LikelihoodRatioTest:
         )
     if np.isnan(first.log_likelihood + second.log_likelihood):
         raise ValueError(
-            "fits with epsilon know no log-likelihood of the rows: compare by the "
-            "standard errors of summary(), which count the noise"
+            "the test needs log-likelihoods, which fits with epsilon do not have: use "
+            "the standard errors of summary(), which include the noise"
         )
     n_restrictions = second.n_parameters - first.n_parameters
     if n_restrictions < 1:

@@ -224,10 +224,14 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         """
         check_is_fitted(self)
         if not hasattr(self, "privacy_spent_"):
-            raise ValueError("conf_int is for fits with epsilon, whose noise it counts")
+            raise ValueError(
+                "conf_int needs a fit with epsilon: its intervals are those of the "
+                "privacy noise, of which this fit has none"
+            )
         if self.missing == "em":
             raise ValueError(
-                "conf_int draws rows without gaps: it is not for missing='em'"
+                "conf_int is not available with missing='em': its bootstrap draws "
+                "complete rows"
             )
         (terms, n_parties, unshrunk), truth = self._noisy_fit, self._mixture()
         n_rows, rng = max(round(self.n_samples_), 1), check_random_state(random_state)

@@ -382,8 +382,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         """Return the start of the paper's section 3.5, independent of the rows."""
         if self.n_init > 1:
             raise ValueError(
-                f"n_init={self.n_init} with init_params='paper': use n_init=1 and "
-                "compare fits of several random_state"
+                f"init_params='paper' has one start, got n_init={self.n_init}: use "
+                "n_init=1, and compare fits of several random_state"
             )
         shape = self.n_components, n_features
         return {
@@ -558,11 +558,10 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         n_seen = n_sums * (terms.n_summed(partition.n_features) + 1)
         if partition.n_parties > 1 and n_seen > n_values:
             self._warn(
-                f"the sums of all iterations are {n_seen} numbers about "
-                f"{n_values} values in all rows: they give, in principle, enough "
-                "equations to reconstruct the rows. Lower max_iter or n_components, or "
-                "use covariance_type='diag', for fewer sums; epsilon= limits what they "
-                "disclose",
+                "the parties could, in principle, reconstruct rows: they read "
+                f"{n_seen} sums, and all rows together have {n_values} values. Lower "
+                "max_iter or n_components, or use covariance_type='diag', for fewer "
+                "sums; only epsilon= limits what sums disclose",
             )
 
 

@@ -129,8 +129,8 @@ def refuse_weights(sample_weight: Any) -> None:
     """
     if sample_weight is not None:
         raise PartitionError(
-            "sample_weight goes with rows that are here: the rows of a partition all "
-            "count the same"
+            "sample_weight is not available for a partition: all its rows have the "
+            "same weight"
         )
 
 

@@ -360,7 +360,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
                 )
             if key in self.aligned:
                 raise PartitionError(
-                    f"{key}={column!r}: the partition already says what {key} is"
+                    f"{key}={column!r}: the partition already has values of {key}"
                 )
         rest = [i for i, name in enumerate(names) if name not in aligned.values()]
         values = {
@@ -443,7 +443,7 @@ def _check_holders(key, values, blocks):
             raise PartitionError(f"{key} lacks the values of party {name!r}")
     strangers = [name for name in values if name not in blocks]
     if strangers:
-        raise PartitionError(f"{key} has values of {strangers}, who hold no rows")
+        raise PartitionError(f"{key} has values of parties {strangers}, not in blocks")
 
 
 def _common_labels(blocks, feature_names):
@@ -456,8 +456,8 @@ def _common_labels(blocks, feature_names):
     unnamed = [name for name, given in labels.items() if given is None]
     if unnamed and len(unnamed) < len(labels):
         raise PartitionError(
-            f"the columns of {unnamed} have no names while others' do, so that nothing "
-            "tells whether they are the same: give dataframes, or feature_names="
+            f"parties {unnamed} have arrays without names of columns, the others "
+            "dataframes: give dataframes everywhere, or feature_names="
         )
     return next(iter(labels.values()))
 
@@ -497,5 +497,7 @@ def _rows_of_parties(party, n_samples):
         codes = np.array([values.index(label) for label in found], dtype=int)[codes]
     names = [str(value) for value in values]
     if len(set(names)) != len(names):
-        raise PartitionError("different labels in party look the same as text")
+        raise PartitionError(
+            "party has labels that differ in type only: give text or numbers"
+        )
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}

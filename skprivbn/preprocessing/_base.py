@@ -167,22 +167,24 @@ def _find_places(columns, X):
             found = {tuple(columns(_empty_frame(types))) for types in X.dtypes}
             if len(found) != 1:
                 raise PartitionError(
-                    f"columns={columns!r} chooses by type, and arrays have none, or "
-                    "the same column is of different types at the parties: name columns"
+                    f"columns={columns!r} selects by type, but rows are arrays, or "
+                    "parties have a column in different types: give names of columns"
                 )
             columns = found.pop()
         X = np.empty((1, len(names)))
         columns = [columns] if isinstance(columns, str | Integral) else list(columns)
         lacking = [c for c in columns if isinstance(c, str) and c not in names]
         if lacking:
-            raise ValueError(f"columns: there are no {lacking}, only {list(names)}")
+            raise ValueError(
+                f"columns= names {lacking}, and the columns are {list(names)}"
+            )
         columns = [names.index(c) if isinstance(c, str) else c for c in columns]
     else:
         columns = columns(X) if callable(columns) else columns
         X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
     places = [int(place) for place in _get_column_indices(X, columns)]
     if not places or len(set(places)) < len(places):
-        raise ValueError(f"columns={columns!r} names no column, or one twice")
+        raise ValueError(f"columns={columns!r} is empty, or has a column twice")
     return places
 
 

@@ -189,8 +189,8 @@ class FederatedKBinsDiscretizer(FederatedTransformer):
         n_levels = 2 if uniform else int(np.lcm.reduce(n_bins)) + 1
         if self.epsilon is None and n_levels > MAX_LEVELS:
             raise ValueError(
-                f"n_bins={self.n_bins!r} is too large: parties tell at most "
-                f"{MAX_LEVELS - 1} bins of equal count, since more would tell their "
+                f"n_bins={self.n_bins!r} is too large: parties answer for at most "
+                f"{MAX_LEVELS - 1} bins of equal count, because more would disclose "
                 "values. Different numbers of bins need their least common multiple"
             )
         noise = noise_terms(self, partition, bounds=False)

@@ -186,8 +186,8 @@ class FederatedStandardScaler(FederatedTransformer):
     def _check_weights(self, sample_weight):
         if self.epsilon is not None:
             raise ValueError(
-                "sample_weight cannot go with epsilon: no noise hides a row whose "
-                "weight nobody bounds"
+                "sample_weight is not available with epsilon: weights have no bound, "
+                "so that no noise hides a row"
             )
         if isinstance(sample_weight, str):  # a column at the sites, which check it
             return
@@ -223,7 +223,7 @@ class FederatedStandardScaler(FederatedTransformer):
         """
         check_is_fitted(self)
         if self.var_ is None:
-            raise ValueError("with_std=False: intervals of means need the variances")
+            raise ValueError("conf_int needs with_std=True: it uses the variances")
         return intervals_of(self, "var_", level)
 
     def _transform(self, X):

@@ -114,13 +114,13 @@ def test_classes_of_clusters_with_one_row_are_warned_of(rows):
 def test_factors_that_are_the_same_are_warned_of(rows, model, target):
     """Their variances add up to that of one of them, however they are divided."""
     same = pd.DataFrame({"ward": rows["cluster"], "nurse": -rows["cluster"]})
-    with pytest.warns(UserWarning, match="'ward' and 'nurse' group the rows alike"):
+    with pytest.warns(UserWarning, match="'nurse' have the same groups of rows"):
         two = fit(model, rows, target, cluster=same).random_effect_covariance_
     one = fit(clone(model), rows, target).random_effect_scale_
     assert sum(two.values()) == pytest.approx(one**2, rel=1e-2)
 
 
-@pytest.mark.filterwarnings("error:.*group the rows alike")
+@pytest.mark.filterwarnings("error:.*have the same groups of rows")
 def test_factors_of_equal_sizes_are_not_the_same(rows):
     """Two ways to halve the rows have the same numbers of rows in common."""
     halves = np.arange(N) % 2, np.arange(N) // 2 % 2

@@ -250,7 +250,7 @@ def test_targets_that_do_not_fit_the_family(family, y, message):
     "options, message",
     [
         ({"slopes": ["weight"]}, "no column of X"),
-        ({"slopes": {"ward": [0]}}, "slopes names factors"),
+        ({"slopes": {"ward": [0]}}, "slopes= names the columns"),
         ({"quadrature_params": {"n_nodes": 9}}, "goes with one random effect"),
         ({"link": "logit"}, "does not go with poisson"),
     ],

@@ -75,7 +75,7 @@ def test_a_wanted_order_can_be_given():
         (FRAME[["age"]], r"other columns than .*: it lacks \['weight'\]\. Give all"),
         (Path("south.csv"), "'south' has 'south.csv' in the place of a table: read it"),
         (FRAME.set_axis(["age", "age"], axis=1), "two columns called 'age'"),
-        (ROWS, "have no names while others' do"),
+        (ROWS, "have arrays without names of columns"),
         (FRAME.set_axis([7, 8], axis=1), "has other columns"),
     ],
 )

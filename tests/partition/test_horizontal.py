@@ -136,7 +136,9 @@ def test_lists_name_no_party():
         HorizontalPartition([X, X])
     with pytest.raises(PartitionError, match="y must be a dict.*got list"):
         HorizontalPartition({"a": X}, y=[0] * 6)
-    with pytest.raises(PartitionError, match=r"y has values of \['b'\], who hold no"):
+    with pytest.raises(
+        PartitionError, match=r"y has values of parties \['b'\], not in"
+    ):
         HorizontalPartition({"a": X}, y={"a": [0] * 6, "b": [0]})
 
 

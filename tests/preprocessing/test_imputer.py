@@ -171,7 +171,7 @@ def test_scaler_weighs_rows():
     np.testing.assert_allclose(ours.mean_, theirs.mean_, rtol=1e-10)
     np.testing.assert_allclose(ours.var_, theirs.var_, rtol=1e-10)
     private = FederatedStandardScaler(epsilon=1.0, bounds=(0, 8))
-    with pytest.raises(ValueError, match="sample_weight cannot go with epsilon"):
+    with pytest.raises(ValueError, match="sample_weight is not available with epsilon"):
         private.fit(X, party=PARTY, sample_weight=weights)
     with pytest.raises(ValueError, match="at least 0"):
         FederatedStandardScaler().fit(X, party=PARTY, sample_weight=-weights)

@@ -105,7 +105,7 @@ def test_columns_by_type():
     by_type = scaler.fit(HorizontalPartition(blocks)).mean_
     np.testing.assert_allclose(by_type, FRAME[["age", "bmi"]].mean())
     np.testing.assert_allclose(scaler.fit(FRAME, party=PARTY).mean_, by_type)
-    with pytest.raises(ValueError, match="arrays have none"):
+    with pytest.raises(ValueError, match="rows are arrays"):
         scaler.fit(HorizontalPartition.from_rows(np.ones((6, 2)), list("aabbcc")))
 
 
@@ -121,7 +121,7 @@ def test_bounds_are_those_of_the_columns():
 
 @pytest.mark.parametrize(
     ("columns", "message"),
-    [(["weight"], "weight"), (["age", "age"], "one twice"), ([], "names no column")],
+    [(["weight"], "weight"), (["age", "age"], "has a column twice"), ([], "is empty")],
 )
 def test_columns_that_are_not_there(columns, message):
     with pytest.raises(ValueError, match=message):

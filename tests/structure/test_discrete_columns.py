@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_said(learner):
     others = VerticalPartition({"p0": X[:, :4], "p1": X[:, 4:]})
     with pytest.raises(ValueError, match="was fitted to"):
         learner.score(others)
-    with pytest.raises(PartitionError, match="count the same"):
+    with pytest.raises(PartitionError, match="have the same weight"):
         learner.score(split(X, HALVES), sample_weight=np.ones(len(X)))
     unknown = X.copy()
     unknown[0, 0] = 7

@@ -339,8 +339,8 @@ class FederatedGaussianBayesianNetwork(
             refuse_options(self, where, "basis", "method", "n_bootstrap")
         if self.method in FREE_SEARCHES and read_edge_rules(self) is not None:
             raise ValueError(
-                f"search_params has rules about edges, which method={self.method!r} "
-                "does not keep: use 'bic', 'equal_variance', 'exact', 'ges' or 'lingam'"
+                f"method={self.method!r} cannot keep the edge rules of search_params: "
+                "use 'bic', 'equal_variance', 'exact', 'ges' or 'lingam'"
             )
         if self.method == "lingam" and self.epsilon is not None:
             raise ValueError(
@@ -482,7 +482,7 @@ class FederatedGaussianBayesianNetwork(
         """
         check_is_fitted(self)
         if self.basis is not None:
-            raise ValueError("conf_int is for linear networks, without basis=")
+            raise ValueError("conf_int is for linear networks: fit without basis=")
         network, rng = self.network_, check_random_state(random_state)
         known = Moments(self.n_samples_, network.mean, network.covariance)
         bounds, std, kind = None, 0.0, "none"

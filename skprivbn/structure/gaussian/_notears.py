@@ -366,8 +366,8 @@ class Notears(ContinuousNetworkMixin, BaseEstimator):
         )
         if self.h_ > max(self.h_tol, 1e-6):
             warn_user(
-                f"cycles of measure {self.h_:.2g} are left (h_tol={self.h_tol}); "
-                "increase max_iter",
+                f"the graph still has cycles: their measure is {self.h_:.2g}, above "
+                f"h_tol={self.h_tol}; increase max_iter",
                 ConvergenceWarning,
             )
         kept = acyclic_weights(self.weights_, self.threshold)

@@ -67,12 +67,15 @@ def check_options(estimator, settings, continuous):
     )
     if inconsistent and (settings.tabu_length or settings.n_restarts):
         raise ValueError(
-            "tabu_length and n_restarts compare whole graphs, which tables of "
-            "different rows, or with noise, do not allow: leave them out with "
-            "missing=, min_cell_count=, n_bootstrap= or epsilon="
+            "tabu_length and n_restarts are not available with missing=, "
+            "min_cell_count=, n_bootstrap= or epsilon=: they compare scores of whole "
+            "graphs, which must come from exact tables of the same rows"
         )
     if settings.n_bootstrap and estimator.structure is not None:
-        raise ValueError("structure= has all edges: leave out n_bootstrap=")
+        raise ValueError(
+            "structure= fixes all edges, so that n_bootstrap= has no confidence to "
+            "estimate: leave one of them out"
+        )
 
 
 def split_states(states, names):
@@ -149,8 +152,8 @@ def check_numbers(name, column):
         finite = False
     if not finite:
         raise ValueError(
-            f"column {name!r} is said to be continuous and holds what is no finite "
-            "number"
+            f"states= declares column {name!r} as continuous, but some of its entries "
+            "are not finite numbers"
         )
 
 

@@ -58,9 +58,9 @@ class FamiliesEM:
         """Raise ValueError if a step would go through too many configurations."""
         if self.n_configurations > MAX_CONFIGURATIONS:
             raise ValueError(
-                "missing='em' goes through all configurations of the discrete parents "
-                f"of continuous columns, here {self.n_configurations}: at most "
-                f"{MAX_CONFIGURATIONS} will do, lower max_parents or use missing='skip'"
+                "missing='em' sums over all configurations of the discrete parents of "
+                f"continuous columns, here {self.n_configurations}, and at most "
+                f"{MAX_CONFIGURATIONS}: lower max_parents or use missing='skip'"
             )
 
     def weigh(self, vector, values):

@@ -157,8 +157,8 @@ class RowNetworkTerms(Terms):
             )
         if self.continuous and self.method == "ges":
             raise ValueError(
-                "method='ges' takes graphs for equal that differ in directions, which "
-                "continuous columns limit: use 'hill_climbing' or 'k2'"
+                "method='ges' is not available with continuous columns, which restrict "
+                "the directions of edges: use 'hill_climbing' or 'k2'"
             )
         if self.allowed[np.ix_(self.continuous, discrete)].any():
             raise ValueError("allowed: a continuous parent of a discrete column")

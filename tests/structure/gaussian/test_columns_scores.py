@@ -127,7 +127,7 @@ def test_shares_that_are_not_refreshed_are_the_same_again(monkeypatch):
 def test_what_does_not_fit_is_said(learner):
     with pytest.raises(ValueError, match="not .*, which it was fitted to"):
         learner.score(split(X[:, ::-1][:, :4], {"a": [0, 2], "b": [1, 3]}))
-    with pytest.raises(PartitionError, match="count the same"):
+    with pytest.raises(PartitionError, match="have the same weight"):
         learner.score(split(X), sample_weight=np.ones(len(X)))
     for wrong in (np.nan, np.inf):
         table = X.copy()

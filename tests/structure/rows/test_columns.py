@@ -335,8 +335,8 @@ def test_without_comparing_counts_tables_are_what_the_lab_likes(monkeypatch):
             {"epsilon": 1.0, "states": [2] * 6},
             "epsilon=1.0 is not available for columns",
         ),
-        ({"states": STATES | {"a": "continuous"}}, "'a' is said to be continuous"),
-        ({"method": "ges"}, "method='ges' takes graphs for equal"),
+        ({"states": STATES | {"a": "continuous"}}, "declares column 'a' as continuous"),
+        ({"method": "ges"}, "method='ges' is not available with"),
     ],
 )
 def test_options_that_columns_do_not_have(options, message):

@@ -125,13 +125,13 @@ def test_configurations_without_rows_are_like_all_rows():
     "options, message",
     [
         ({"criterion": "bdeu"}, "need criterion='bic'"),
-        ({"method": "ges"}, "method='ges' takes graphs for equal"),
+        ({"method": "ges"}, "method='ges' is not available with"),
         ({"structure": {"a": ["x"]}}, "discrete column 'a' a continuous parent"),
         ({"search_params": {"required_edges": [("x", "a")]}}, "cannot be both"),
         ({"states": {"q": "continuous"}}, "states names 'q'"),
         (
             {"states": {"x": "continuous", "a": "continuous"}},
-            "column 'a' is said to be continuous",
+            "declares column 'a' as continuous",
         ),
     ],
 )
