@@ -54,12 +54,7 @@ def vouch(certificate, private_key, identity, job):
     name = _common_name(_load(certificate))
     message = join_fields(_LABEL, job, name, identity)
     key = serialization.load_pem_private_key(private_key, password=None)
-    if isinstance(key, rsa.RSAPrivateKey):
-        signature = key.sign(message, _PSS, hashes.SHA256())
-    elif isinstance(key, ec.EllipticCurvePrivateKey):
-        signature = key.sign(message, ec.ECDSA(hashes.SHA256()))
-    else:
-        signature = key.sign(message)
+    signature = key.sign(message, *_scheme(key))
     return {"certificate": certificate, "identity": identity, "signature": signature}
 
 
@@ -189,14 +184,18 @@ def _extension(certificate, kind):
         raise ProtocolError("a certificate cannot be read") from None
 
 
+def _scheme(key):
+    """Return how keys of a kind sign, beside the message; both sides must agree."""
+    if isinstance(key, rsa.RSAPrivateKey | rsa.RSAPublicKey):
+        return _PSS, hashes.SHA256()
+    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
+        return (ec.ECDSA(hashes.SHA256()),)
+    return ()
+
+
 def _check_signature(key, signature, message):
     try:
-        if isinstance(key, rsa.RSAPublicKey):
-            key.verify(signature, message, _PSS, hashes.SHA256())
-        elif isinstance(key, ec.EllipticCurvePublicKey):
-            key.verify(signature, message, ec.ECDSA(hashes.SHA256()))
-        else:
-            key.verify(signature, message)
+        key.verify(signature, message, *_scheme(key))
     except InvalidSignature:
         raise ProtocolError("a voucher is not signed by its certificate") from None
 

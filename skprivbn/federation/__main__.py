@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from skprivbn.exceptions import PartitionError
@@ -35,102 +36,91 @@ def main(arguments=None):
         prog="python -m skprivbn.federation", description=__doc__
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    policy = commands.add_parser(
+
+    def add(word, run, words, about=None, place="kit", whose=None):
+        command = commands.add_parser(word, help=words, description=about)
+        command.add_argument(place, type=Path, help=whose)
+        command.set_defaults(run=run)
+        return command.add_argument
+
+    option = add(
         "site-policy",
-        help="restrict a startup kit of NVIDIA FLARE to this package's party code",
-        description="Write resources.json and authorization.json of a startup kit "
-        "(a site's or the server's) so that no code can be shipped to it, no shell "
-        "command run and no log leave it; then check them and the site file.",
+        lambda said: _site_policy(said.kit, said.check),
+        "restrict a startup kit of NVIDIA FLARE to this package's party code",
+        "Write resources.json and authorization.json of a startup kit (a site's or the "
+        "server's) so that no code can be shipped to it, no shell command run and no "
+        "log leave it; then check them and the site file.",
+        whose="folder of the startup kit",
     )
-    policy.add_argument("kit", type=Path, help="folder of the startup kit")
-    policy.add_argument(
-        "--check", action="store_true", help="only check, change nothing"
-    )
-    audit = commands.add_parser(
+    option("--check", action="store_true", help="only check, change nothing")
+    option = add(
         "audit",
-        help="print the audit log of a site in plain words, and check that it is whole",
-        description="Print who asked what, what left the site and how it ended. The "
-        "exit code is 1 if a record was changed, taken out or put in between.",
+        lambda said: _audit(said.file, said.last),
+        "print the audit log of a site in plain words, and check that it is whole",
+        "Print who asked what, what left the site and how it ended. The exit code is 1 "
+        "if a record was changed, taken out or put in between.",
+        "file",
+        "a site's kit, or its local/skprivbn_audit.jsonl",
     )
-    audit.add_argument(
-        "file", type=Path, help="a site's kit, or its local/skprivbn_audit.jsonl"
+    option("--last", type=int, help="print only so many records")
+    add(
+        "status",
+        lambda said: _say(describe_kit(said.kit)),
+        "say what runs and what waits, at a site or (admin) everywhere",
     )
-    audit.add_argument("--last", type=int, help="print only so many records")
-    status = commands.add_parser(
-        "status", help="say what runs and what waits, at a site or (admin) everywhere"
-    )
-    status.add_argument("kit", type=Path)
-    abort = commands.add_parser("abort", help="end a job that status lists")
-    abort.add_argument("kit", type=Path, help="an admin's")
-    abort.add_argument("job")
-    pending = commands.add_parser(
-        "pending", help="print the questions that wait for a person at the site"
-    )
-    pending.add_argument("kit", type=Path)
-    for word in ("approve", "deny"):
-        answer = commands.add_parser(word, help=f"{word} a question that waits")
-        answer.add_argument("kit", type=Path)
-        answer.add_argument("question", help="its number, as pending prints it")
-        answer.add_argument(
-            "--reason", default="", help="text that the researcher reads"
-        )
-    health = commands.add_parser(
+    option = add("abort", _abort, "end a job that status lists", whose="an admin's")
+    option("job")
+    add("pending", _pending, "print the questions that wait for a person at the site")
+    for word, status in (("approve", "approved"), ("deny", "denied")):
+        option = add(word, partial(_answer, status), f"{word} a question that waits")
+        option("question", help="its number, as pending prints it")
+        option("--reason", default="", help="text that the researcher reads")
+    add(
         "health",
-        help="say as JSON whether a site or the server is well, for a monitor",
-        description="Look at certificate, policy, process, server, site file, state "
-        "and audit log; not at data. The exit code is 1 if something is not well.",
+        _health,
+        "say as JSON whether a site or the server is well, for a monitor",
+        "Look at certificate, policy, process, server, site file, state and audit log; "
+        "not at data. The exit code is 1 if something is not well.",
     )
-    health.add_argument("kit", type=Path)
-    console = commands.add_parser(
+    option = add(
         "console",
-        help="serve a page for the steward of a site, to this machine only",
-        description="Print an address with a token. Whoever has it sees questions that "
-        "wait, budgets, the audit log, health and the site file, and may approve "
-        "or refuse. No value of the data is shown.",
+        _console,
+        "serve a page for the steward of a site, to this machine only",
+        "Print an address with a token. Whoever has it sees questions that wait, "
+        "budgets, the audit log, health and the site file, and may approve or refuse. "
+        "No value of the data is shown.",
     )
-    console.add_argument("kit", type=Path)
-    console.add_argument("--port", type=int, default=0, help="any that is free if 0")
-    new = commands.add_parser(
+    option("--port", type=int, default=0, help="any that is free if 0")
+    option = add(
         "new-site",
-        help="look at the data of a site and draft its site file",
-        description="Write a commented local/skprivbn_site.toml, for a person to read "
-        "and correct. Everything that is asked is noisy until it says otherwise.",
+        _new_site,
+        "look at the data of a site and draft its site file",
+        "Write a commented local/skprivbn_site.toml, for a person to read and correct. "
+        "Everything that is asked is noisy until it says otherwise.",
     )
-    new.add_argument("kit", type=Path)
-    new.add_argument("--data", help="CSV or Parquet file")
-    new.add_argument("--peers", nargs="+", help="names of all sites of the study")
-    new.add_argument("--name", default="data", help="of the dataset")
-    new.add_argument("--epsilon", type=float, default=1.0, help="privacy budget")
-    study = commands.add_parser(
+    option("--data", help="CSV or Parquet file")
+    option("--peers", nargs="+", help="names of all sites of the study")
+    option("--name", default="data", help="of the dataset")
+    option("--epsilon", type=float, default=1.0, help="privacy budget")
+    option = add(
         "new-study",
-        help="make the startup kits of a server, sites and researchers",
-        description="Write project.yml, have NVIDIA FLARE issue certificates, and "
-        "restrict the kits. Whoever runs this could impersonate everybody: give each "
-        "participant their folder over a channel that you trust, and delete it here.",
+        _new_study,
+        "make the startup kits of a server, sites and researchers",
+        "Write project.yml, have NVIDIA FLARE issue certificates, and restrict the "
+        "kits. Whoever runs this could impersonate everybody: give each participant "
+        "their folder over a channel that you trust, and delete it here.",
+        "folder",
+        "of the study, a new one",
     )
-    study.add_argument("folder", type=Path, help="of the study, a new one")
-    study.add_argument("--name", default="study")
-    study.add_argument("--server", required=True, help="name of the server's machine")
-    study.add_argument("--sites", nargs="+", required=True)
-    study.add_argument("--researchers", nargs="+", required=True, help="e-mail")
-    study.add_argument("--port", type=int, default=8002, help="for sites")
-    study.add_argument("--admin-port", type=int, default=8003, help="for researchers")
+    option("--name", default="study")
+    option("--server", required=True, help="name of the server's machine")
+    option("--sites", nargs="+", required=True)
+    option("--researchers", nargs="+", required=True, help="e-mail")
+    option("--port", type=int, default=8002, help="for sites")
+    option("--admin-port", type=int, default=8003, help="for researchers")
     options = parser.parse_args(arguments)
-    run = {
-        "site-policy": lambda: _site_policy(options.kit, options.check),
-        "audit": lambda: _audit(options.file, options.last),
-        "status": lambda: _say(describe_kit(options.kit)),
-        "abort": lambda: _say(_abort(options.kit, options.job)),
-        "pending": lambda: _say(_pending(options.kit)),
-        "approve": lambda: _answer(options, "approved"),
-        "deny": lambda: _answer(options, "denied"),
-        "health": lambda: _health(options.kit),
-        "new-site": lambda: _new_site(options),
-        "new-study": lambda: _new_study(options),
-        "console": lambda: _console(options.kit, options.port),
-    }
     try:
-        code = run[options.command]()
+        code = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # whoever reads has seen enough, such as head
@@ -147,21 +137,21 @@ def _say(lines):
     return 0
 
 
-def _abort(kit, job):
-    list_jobs(kit, abort=job)
-    return [f"job {job} was told to end"]
+def _abort(options):
+    list_jobs(options.kit, abort=options.job)
+    return _say([f"job {options.job} was told to end"])
 
 
-def _pending(kit):
-    waiting = approvals_of(kit).waiting()
+def _pending(options):
+    waiting = approvals_of(options.kit).waiting()
     lines = []
     for number, question in waiting.items():
         lines.append(f"question {number}")
         lines.append(format_record(question))
-    return lines or ["no question waits"]
+    return _say(lines or ["no question waits"])
 
 
-def _answer(options, status):
+def _answer(status, options):
     approvals_of(options.kit).answer(options.question, status, options.reason)
     return _say([f"question {options.question} is {status}"])
 
@@ -193,19 +183,21 @@ def _new_study(options):
     return _say([f"kit of {name}: {made / name}" for name in everybody])
 
 
-def _health(kit):
-    findings = look_at_kit(kit)
+def _health(options):
+    findings = look_at_kit(options.kit)
     print(to_json(findings))
     return 0 if all(finding.is_well for finding in findings) else 1
 
 
-def _console(kit, port):
+def _console(options):
     # its framework need not be installed for the other commands
     from skprivbn.federation.site.console import serve
 
-    if kit_kind(kit) != "client":
-        raise PartitionError(f"{kit} is the server's kit: a console is a site's")
-    serve(kit, port, lambda address: print(address, flush=True))
+    if kit_kind(options.kit) != "client":
+        raise PartitionError(
+            f"{options.kit} is the server's kit: a console is a site's"
+        )
+    serve(options.kit, options.port, lambda address: print(address, flush=True))
     return 0
 
 

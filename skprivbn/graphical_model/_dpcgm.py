@@ -418,7 +418,7 @@ class DPCGMLearner(
         by_columns = holds_columns(partition)
         # Which tables, with which noise, at which cost: before this is spent, nothing
         # looks at the values of the rows, and mistakes that show without them are free.
-        search = plan_search(self, several, by_columns)
+        search = plan_search(self, by_columns)
         n_parties = partition.n_parties if several else None
         noise = search.noise_of(n_parties, self.min_honest)
         if several and not by_columns:

@@ -42,17 +42,15 @@ class Gradients(GivenTables):
         """Return none: no tables are released."""
 
 
-def plan_search(learner, several, by_columns):
+def plan_search(learner, by_columns):
     """Return which tables a learner asks for.
 
     Parameters
     ----------
     learner : DPCGMLearner
         That knows its columns.
-    several : bool
-        Whether several holders make the noise together.
     by_columns : bool
-        Whether they hold different columns, not rows.
+        Whether holders have different columns, not rows.
 
     Returns
     -------

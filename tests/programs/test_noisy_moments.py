@@ -9,8 +9,8 @@ from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._gaussian_steps import covariance_shape
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.privacy import PrivacyAccountant
-from skprivbn.structure import FederatedGaussianBayesianNetwork
 from skprivbn.programs._noisy_moments import bootstrap_interval, normal_interval
+from skprivbn.structure import FederatedGaussianBayesianNetwork
 
 ACCOUNTANT = PrivacyAccountant(np.inf, 0.5)
 BOX = {"bounds": (-6.0, 6.0), "delta": 1e-6, "accountant": ACCOUNTANT}

@@ -83,14 +83,8 @@ def _keep_jobs_in_kit(resources, kit):
 
 def _restrict(rights):
     if rights == "any":
-        rights = {
-            "submit_job": "any",
-            "clone_job": "any",
-            "manage_job": "any",
-            "download_job": "any",
-            "view": "any",
-            "operate": "any",
-        }
+        jobs = ("submit_job", "clone_job", "manage_job", "download_job")
+        rights = dict.fromkeys((*jobs, "view", "operate"), "any")
     rights = rights | dict.fromkeys(_DENIED, "none")
     if rights.get("submit_job", "none") != "none":
         # Whoever submitted a job, and nobody else, may talk to it.
