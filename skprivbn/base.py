@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skprivbn.crypto import BACKENDS, AdditiveBackend, resolve_backend
 from skprivbn.exceptions import PartitionError
-from skprivbn.federation import check_received, declare_noise
+from skprivbn.federation import Program, check_received, declare_noise
 from skprivbn.federation._session import leaks_of_roster
 from skprivbn.partition import check_horizontal, check_vertical, is_partition
 from skprivbn.partition._base import holds_columns
@@ -231,6 +231,11 @@ class RowsMixin(SavedVersionMixin):
         federation : Coordinator
             To be used as a context manager.
         """
+        if not isinstance(program, Program):
+            raise TypeError(f"{program!r} is no program: mark it with @program(Terms)")
+        if not isinstance(terms, program.terms):
+            wanted, got = program.terms.__name__, type(terms).__name__
+            raise TypeError(f"{program.__qualname__} takes {wanted}, got {got}")
         # under noise, how many rows a party has is not told, also if there is none
         least, backend = 0 if terms.has_noise() else 1, backend or self.backend
         federation = partition.federate(program, terms, backend, min_rows=least)
@@ -367,6 +372,14 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         result : object
             The return value of the program.
         """
+        if terms.has_noise():
+            raise TypeError(
+                f"{program.__qualname__} adds noise, which costs epsilon: have a "
+                "PrivateEstimator call _run_charged"
+            )
+        return self._run_paid(partition, program, terms, **options)
+
+    def _run_paid(self, partition, program, terms, **options):
         with self._federate(partition, program, terms) as federation:
             result = federation.run(**options)
         self.ledger_ = federation.ledger
@@ -508,7 +521,7 @@ class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
         # may raise, before budget is spent
         noise = terms.noise(partition.n_features, partition.n_parties)
         spent = charge(self, what, noise, unit=terms.protects)
-        result = self._run(partition, program, terms, **options)
+        result = self._run_paid(partition, program, terms, **options)
         if noise is not None:
             declare_noise(self.ledger_, noise, what, terms.protects)
             self.privacy_spent_ = spent

@@ -70,6 +70,29 @@ def test_the_target_reaches_parties_beside_noise():
         NoisyClasses().fit(X, party=PARTY)
 
 
+def test_mistakes_of_authors_are_named_before_parties_are_asked():
+    class Mistaken(FederatedEstimator):
+        def __init__(self, program):
+            self.program = program
+
+        def _learn(self, partition):
+            self._run(partition, self.program, Terms())
+
+    with pytest.raises(TypeError, match=r"no program: mark it with @program\(Terms\)"):
+        Mistaken(slope.function).fit(X, party=PARTY)
+    with pytest.raises(TypeError, match="ones takes OnesTerms, got Terms"):
+        Mistaken(ones).fit(X, party=PARTY)
+
+
+def test_noise_cannot_be_added_without_a_charge():
+    class Uncharged(NoisyClasses):
+        def _learn(self, partition):
+            self.counts_ = self._run(partition, ones, OnesTerms(epsilon=self.epsilon))
+
+    with pytest.raises(TypeError, match="ones adds noise, which costs epsilon"):
+        Uncharged().fit(X, X[:, 0] > 3, party=PARTY)
+
+
 def test_an_estimator_without_learn_is_named():
     class Nothing(FederatedEstimator):
         pass

@@ -347,6 +347,7 @@ class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
     :meth:`describe`.
     """
 
+    _parameter_constraints: dict = {}
     #: name accepted in place of an instance, as in ``backend="ckks"``
     name: ClassVar[str]
     #: kind of the hidden vectors, for the ledger

@@ -99,11 +99,6 @@ class Coordinator(ABC):
         on_dropout: str = "raise",
     ) -> None:
         self.roster = check_roster(roster)
-        if not isinstance(program, Program):
-            raise TypeError(f"{program!r} is no program: mark it with @program(Terms)")
-        if not isinstance(terms, program.terms):
-            wanted, got = program.terms.__name__, type(terms).__name__
-            raise TypeError(f"{program.__qualname__} takes {wanted}, got {got}")
         self.program, self.terms = program, terms
         self.backend = None if backend is None else resolve_backend(backend)
         self.timeout, self.on_dropout = timeout, on_dropout

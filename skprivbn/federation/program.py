@@ -415,6 +415,8 @@ class Me:
             For :func:`~skprivbn.federation.row_blocks`.
         """
         strict = not self.terms.has_noise()
+        if not strict and bounds is None:
+            raise TypeError("epsilon needs clipped rows: me.numbers(bounds=...)")
 
         def read(X):
             with refuse_malformed("invalid-data"):

@@ -533,6 +533,18 @@ def test_a_program_has_terms_and_rounds():
             return me.block["X"]
 
 
+def test_rows_under_noise_are_clipped():
+    @program(CountTerms)
+    def unclipped(me):
+        X = np.asarray(me.numbers()).round().astype(int)
+        noise = me.terms.noise(1, len(me.roster))
+        return (yield Noisy(X[:, 0].sum(), noise, "sum of rows"))
+
+    with pytest.raises(PartyError) as caught:
+        run(unclipped, CountTerms(epsilon=1.0))
+    assert "epsilon needs clipped rows" in str(caught.value.__cause__)
+
+
 def test_noise_of_integers_does_not_hide_fractions():
     @program(CountTerms)
     def fractions(me):
@@ -546,14 +558,7 @@ def test_noise_of_integers_does_not_hide_fractions():
     assert (20 / 8 + share) % 1 == 0.5
 
 
-def test_mistakes_of_authors_are_named_before_parties_are_asked():
-    def unmarked(me):
-        yield Sum([1], "ones", COUNTS)
-
-    with pytest.raises(TypeError, match=r"no program: mark it with @program\(Terms\)"):
-        run(unmarked)
-    with pytest.raises(TypeError, match="takes CountTerms, got Terms"):
-        run(noisy_count, Terms())
+def test_terms_that_are_no_dataclass_are_named():
     with pytest.raises(TypeError, match=r"write @dataclass\(frozen=True\) above class"):
 
         @program(type("Undecorated", (Terms,), {"__annotations__": {"k": "int"}}))
