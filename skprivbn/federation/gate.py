@@ -5,7 +5,7 @@ their squares. They add up over parties, so that every party knows, from the ver
 total, the effective number of rows of all parties behind each block of numbers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from skprivbn.federation.program import (
     ALL_ROWS,
     COUNTS,
     CountsAt,
+    Me,
+    PartyRefusal,
     RowWeights,
     TooFewRows,
     Weighing,
@@ -39,6 +41,8 @@ _FIRST = 100
 # Rows of equal weight count in full, whatever rounding does; beside the means of sites,
 # which differ, they have nearly the same.
 _SLACK, _NEARLY = 1e-6, 0.5
+# What rounding of products leaves of the squares along a combination of columns.
+_ROUNDED = 2.0**-40
 
 
 def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
@@ -528,6 +532,49 @@ def check_cells(rows: np.ndarray, min_rows: int, min_cell_count: int) -> None:
     few = are_few(n_rows, _fewest(min_rows, min_cell_count))
     if few.any():
         raise TooFewRows("moments of own columns", few)
+
+
+def check_shares(
+    me: Me, blocks: Iterable, products: np.ndarray, columns: Sequence = ()
+) -> None:
+    """Refuse sums of products of which one own row is nearly all, in some direction.
+
+    Sums can be combined: of two columns that are the same but for one row, the squares
+    of the difference are that row's. Along no combination of columns may one row be
+    more of the squares than it may be of those of a column.
+
+    Parameters
+    ----------
+    me : Me
+    blocks : iterable of ndarray of shape (n_rows, n_columns)
+        Rows that products are made of, times the roots of weights.
+    products : ndarray of shape (n_columns, n_columns) or (n_columns,)
+        Sums over the rows of all parties, verified; or of squares only.
+    columns : sequence of (int, str or None), default=()
+        Which column of X, or what beside it, each belongs to; else its position.
+    """
+    if me.is_simulated:
+        return
+    fewest = _fewest(me.min_rows, me.min_cell_count)
+    squares, add = products, np.max
+    if products.ndim > 1:
+        squares, add = np.diag(products), np.sum
+    size = np.sqrt(np.where(squares > 0, squares, 1.0))
+    turn = np.diag(1 / size)
+    if products.ndim > 1:
+        values, vectors = np.linalg.eigh(turn @ products @ turn)
+        # less than this is left by rounding
+        turn = turn @ vectors / np.sqrt(np.maximum(values, _ROUNDED))
+    for rows in blocks:
+        along = rows @ turn
+        shares = add(along**2, axis=1)
+        if np.all(shares**2 * (fewest - _NEARLY) <= 1):
+            continue
+        parts = np.abs(turn @ along[shares.argmax()]) * size
+        named = np.flatnonzero(2 * parts > parts.max()).tolist()
+        about = {columns[v] if columns else v for v in named} - {None}
+        why = f"a row is {shares.max():.0%} of squares along {parts.round(3)}"
+        raise PartyRefusal("too-few-rows", why, sorted(about, key=str))
 
 
 def _sides(deviations, weights):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import Me, RowWeights, Sum, program
-from skprivbn.federation.gate import rows_of_pairs
+from skprivbn.federation.gate import check_shares, rows_of_pairs
 from skprivbn.mixed_model._clusters import Blocks, sides_by_group, weigh
 from skprivbn.mixed_model._survey import take_survey
 from skprivbn.mixed_model._terms import MAX_STEPS, MixedTerms
@@ -53,7 +53,9 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     own = _lay_out(survey, rows)
     vector, weights = own.sums()
     total = yield Sum(vector, "products of columns, by shared cluster", weights)
-    turn = decorrelate(own.read(total).totals[:-1, :-1])
+    products = own.read(total).totals
+    check_shares(me, [own.R], products, survey.columns)
+    turn = decorrelate(products[:-1, :-1])
     if np.any(turn != np.eye(len(turn))):
         # sums of columns that are collinear have lost what rows have not
         own.R[:, :-1] = own.R[:, :-1] @ turn

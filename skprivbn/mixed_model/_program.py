@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from skprivbn.federation import Me, Sum, TooFewRows, program
+from skprivbn.federation.gate import check_shares
 from skprivbn.mixed_model._clusters import Blocks, joined, weigh
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
 from skprivbn.mixed_model._laplace import Shape
@@ -143,7 +144,7 @@ class Search:
     """
 
     def __init__(self, me, survey, rows, look):
-        self.survey, terms = survey, survey.terms
+        self.me, self.survey, terms = me, survey, survey.terms
         design, census = survey.design, survey.census
         self.terms, self.census, self.random = terms, census, terms.random
         self.n_rows, self.mixed = survey.n_samples, terms.mixed
@@ -253,6 +254,8 @@ class Search:
         if self.n_regressions == 0:
             # rows weigh nearly the same at the start: these are the features' products
             self.turn = np.eye(size)
+            rows, columns = [self._working_rows()], self.survey.columns
+            check_shares(self.me, rows, information, columns)
             if weight**2 > _ENOUGH * size * squares:
                 gradient, information = self._turn(gradient, information)
         elif self.n_regressions == 1:
@@ -272,6 +275,12 @@ class Search:
         if self.n_regressions >= self.terms.n_regressions:
             self._decide()
         return rest
+
+    def _working_rows(self):
+        """Return own features times the roots of their weights at the start."""
+        data, nodes = self.data, np.zeros((self.data.n_categories, 1))
+        eta = data.predictor(self.parameters, nodes)
+        return np.sqrt(data.derivatives(eta).weight) * data.X
 
     def _turn(self, gradient, information):
         """Take nearly collinear features apart; return derivatives by the new ones."""

@@ -102,6 +102,12 @@ class Survey:
         mean, scale = self.moments.mean[:n], self.scale[:n]
         return Design(mean, scale, terms.fit_intercept, terms.random)
 
+    @property
+    def columns(self):
+        """Which column of X, or what beside it, products are of, for a refusal."""
+        first = [None] * self.terms.fit_intercept
+        return [*first, *range(self.n_features), "y"]
+
     @classmethod
     def of_labels(cls, classes, clusters, n_features, terms):
         """Return what is known once labels have been told."""

@@ -31,6 +31,7 @@ from skprivbn.federation import (
     program,
     row_blocks,
 )
+from skprivbn.federation.gate import check_shares
 from skprivbn.mixture._gaps import entries
 from skprivbn.mixture._gaussian_steps import (
     Frame,
@@ -97,6 +98,8 @@ class Fit(NamedTuple):
     bounds: list[float]
     converged: bool = False
     stopped: bool = False
+    #: what made it: responsibilities of own rows, sums over all rows, and their frame
+    made_by: Any = None
 
 
 @program(EMTerms)
@@ -116,6 +119,7 @@ def em(me: Me) -> Generator[Any, Any, dict]:
     except NoMixtureError as error:
         return {"ends": str(error), "min_rows": least}
     best = max(fits, key=lambda fit: fit.bounds[-1] if fit.bounds else -np.inf)
+    check_components(me, survey, best)
     return {
         "weights": best.mixture.weights,
         "means": best.mixture.means + survey.mean,
@@ -135,10 +139,13 @@ def take_survey(me: Me) -> Generator[Any, Any, Survey]:
     counted = _with_gaps_marked(me, X) if terms.has_gaps else X
     try:
         found = yield from add_moments(
-            counted, np.ones(len(X)), second="diagonal", pairs=True
+            me, counted, np.ones(len(X)), second="diagonal", pairs=True
         )
-    except TooFewRows:
-        raise NoMixtureError(FEW_ENTRIES if terms.has_gaps else SMALL) from None
+    except TooFewRows as few:
+        if terms.has_gaps or me.is_simulated:
+            raise NoMixtureError(FEW_ENTRIES if terms.has_gaps else SMALL) from None
+        # of columns, and not of components, which there are none of yet
+        raise PartyRefusal(few.code, few.what, few.columns) from None
     n_rows = int(np.rint(found["n_rows"][0]))
     if n_rows < terms.n_components:
         raise PartyRefusal("too-few-rows")
@@ -203,7 +210,7 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
 
     If a component is about to describe too few rows, the mixture before is kept.
     """
-    terms, bounds = me.terms, []
+    terms, bounds, made_by = me.terms, [], None
     kind, last = terms.covariance_type, terms.lower_bound
     frame = survey.frame
     for _ in range(terms.max_iter):
@@ -216,9 +223,10 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
         except TooFewRows:
             if not bounds:
                 raise
-            return Fit(mixture, bounds, stopped=True)
+            return Fit(mixture, bounds, stopped=True, made_by=made_by)
         # M-step: weights a_j / sum of a, means b_j / a_j, covariances c_j / a_j
         counts, means, covariances = maximise(total[:-1], frame, terms.reg_covar)
+        made_by = respond, total[:-1], frame
         if terms.covariance_update == "paper":
             # equation (4): about the means before the update
             covariances += squares_of(kind, means - mixture.means, counts)
@@ -229,8 +237,41 @@ def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit
         bounds.append(float(total[-1]) * _LIKELIHOOD_UNIT / survey.n_rows)
         change, last = bounds[-1] - last, bounds[-1]
         if abs(change) < terms.tol:
-            return Fit(mixture, bounds, converged=True)
-    return Fit(mixture, bounds)
+            return Fit(mixture, bounds, converged=True, made_by=made_by)
+    return Fit(mixture, bounds, made_by=made_by)
+
+
+def check_components(me: Me, survey: Survey, fit: Fit) -> None:
+    """Refuse a mixture if one row is nearly all of the squares of a component.
+
+    Parameters
+    ----------
+    me : Me
+    survey : Survey
+    fit : Fit
+    """
+    if fit.made_by is None:
+        return
+    respond, total, frame = fit.made_by
+    kind = frame.covariance_type
+    counts, means, covariances = maximise(total, frame, 0.0)
+    n_columns = means.shape[1]
+    # of tied covariances, all components' together
+    parts = covariances * (counts.sum() if kind == "tied" else 1.0)
+    for k, n in enumerate(counts):
+        products = parts if kind == "tied" else n * covariances[k]
+        if kind == "spherical":
+            products = np.array([n_columns * products])
+
+        def deviations(k=k):
+            for X in row_blocks(survey.rows):
+                far = np.nan_to_num(X - means[k])
+                if kind == "spherical":
+                    far = np.linalg.norm(far, axis=1, keepdims=True)
+                yield far * np.sqrt(respond(X)[1][:, [k]])
+
+        columns = (None,) if kind == "spherical" else ()
+        check_shares(me, deviations(), products, columns)
 
 
 def expect(

@@ -18,6 +18,7 @@ from skprivbn.federation._terms import NoisyTerms
 from skprivbn.federation.gate import (
     N_PARTITIONS,
     centres_of_pairs,
+    check_shares,
     count_values,
     kish,
     rows_beside,
@@ -170,10 +171,11 @@ def moments(me: Me) -> Generator[Any, Any, dict]:
         total = yield Noisy(integers, noise, "noisy counts, sums and squares of rows")
         return {"noisy": total}
     rows, weights = me.numbers(gaps=terms.gaps), _weights_of(me)
-    return (yield from add_moments(rows, weights, terms.second, terms.centre))
+    return (yield from add_moments(me, rows, weights, terms.second, terms.centre))
 
 
 def add_moments(
+    me: Me,
     rows: Any,
     weights: np.ndarray,
     second: str = "full",
@@ -184,6 +186,7 @@ def add_moments(
 
     Parameters
     ----------
+    me : Me
     rows : ndarray of shape (n_rows, n_features) or RowSource
         Own rows, NaN where an entry is missing.
     weights : ndarray of shape (n_rows,)
@@ -258,7 +261,11 @@ def add_moments(
     total = yield Sum(own, "squares and products about the mean", count_second)
     if second == "diagonal":
         return found | {"covariance": total / known * unit**2}
-    return found | {"covariance": symmetric(total) / known[0] * np.outer(unit, unit)}
+    products = symmetric(total)
+    chunks = _chunks(rows, weights)
+    own = ((x - about) / unit * np.sqrt(w)[:, np.newaxis] for x, w in chunks)
+    check_shares(me, own, products)
+    return found | {"covariance": products / known[0] * np.outer(unit, unit)}
 
 
 def read_moments(

@@ -86,13 +86,13 @@ def voting(me: Me) -> Generator[Any, Any, dict]:
     if me.terms.strategy == "best":
         return (yield from _best(me, own, X))
     votes = yield Sum(own, "edges that parties found", ALL_ROWS)
-    found = yield from add_moments(X, np.ones(len(X)))
+    found = yield from add_moments(me, X, np.ones(len(X)))
     return found | {"votes": votes}
 
 
 def _best(me, own, X):
     """Tell the graph of the party that explains the rows of all parties best."""
-    found = yield from add_moments(X, np.ones(len(X)))
+    found = yield from add_moments(me, X, np.ones(len(X)))
     n_rows, mine = found["n_rows"][0], np.array([name == me.name for name in me.roster])
     if not np.all(np.diag(found["covariance"]) > 0) or n_rows < 2:
         return found | {"votes": np.zeros(own.shape)}

@@ -22,6 +22,7 @@ from skprivbn.structure import FederatedBayesianNetwork
 from skprivbn.structure.rows._em import FamiliesEM
 from skprivbn.structure.rows._program import OwnRows
 from tests.federation.site.loopback import LoopbackSession, open_sites
+from tests.federation.test_gate_shares import without_shares
 
 NAMES = ("north", "south", "west")
 N_ROWS = 400
@@ -54,6 +55,7 @@ def open_with(folder, cost=0.0, ward=None, rules="max_exact_numbers = 3"):
 
 def count_otherwise(monkeypatch, count=kish):
     """The twin: every site counts its own rows, and these numbers are added up."""
+    without_shares(monkeypatch)
     with_rows, check_rows = runner.with_rows, runner.check_rows
 
     def alone(weights):
@@ -257,6 +259,7 @@ def test_attack_squares_that_are_nearly_one_row(tmp_path, monkeypatch, ask):
 
 
 def without_squares(monkeypatch):
+    without_shares(monkeypatch)
     of_pairs = gate.rows_of_pairs
 
     def by_sign(deviations, weights, counted=None):

@@ -105,7 +105,7 @@ def admm(me: Me) -> Generator[Any, Any, dict]:
     terms, rows = me.terms, _rows_with_past(me)
     n, d = len(rows), me.terms.problem.n_variables
     scales = yield from add_moments(
-        rows[:, :d], np.ones(n), second="diagonal", centre="party", pairs=True
+        me, rows[:, :d], np.ones(n), second="diagonal", centre="party", pairs=True
     )
     n_rows, variances = scales["n_rows"][0], scales["covariance"]
     if n_rows == 0:

@@ -20,6 +20,7 @@ from skprivbn.preprocessing import (
 )
 from skprivbn.programs import MomentsTerms, moments
 from tests.federation.site.loopback import connect, make_sites
+from tests.federation.test_gate_shares import without_shares
 
 NAMES = ("north", "south", "west")
 N_ROWS = 80
@@ -75,6 +76,7 @@ def code_of(ask, *arguments):
 
 def trust_the_total(monkeypatch):
     """The twin: nobody counts the rows behind a sum."""
+    without_shares(monkeypatch)
     monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
 
 
@@ -224,8 +226,11 @@ def test_attack_a_label_that_is_left_out(open_rows, monkeypatch):
     tables[0, 17] = 97
     rows = open_rows(tables, age='"int"')
     assert code_of(count_the_rest, rows) == "unknown-step"
-    # the twin: there is one
+    # one defence alone: the gate sees that indicators add up to one but for a row
     take_any_steps(monkeypatch)
+    assert code_of(count_the_rest, rows) == "too-few-rows"
+    # the twin: there is one
+    without_shares(monkeypatch)
     assert count_the_rest(rows) == pytest.approx(1)
 
 
@@ -235,8 +240,10 @@ def test_attack_a_label_that_is_dropped(open_rows, monkeypatch):
     tables[0, 17] = 97
     rows = open_rows(tables, age='"int"')
     assert code_of(count_the_rest, rows, [97]) == "unknown-step"
-    # the twin
     take_any_steps(monkeypatch)
+    assert code_of(count_the_rest, rows, [97]) == "too-few-rows"
+    # the twin
+    without_shares(monkeypatch)
     assert count_the_rest(rows, [97]) == pytest.approx(1)
 
 

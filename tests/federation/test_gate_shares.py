@@ -1,0 +1,208 @@
+"""One row that is nearly all of the squares along a combination of columns."""
+
+import numpy as np
+import pytest
+
+from skprivbn.exceptions import PartyError
+from skprivbn.federation import Me, PartyRefusal, Terms
+from skprivbn.federation.gate import check_shares
+from skprivbn.mixed_model import (
+    PrivateGLMMClassifier,
+    PrivateGLMMRegressor,
+    _linear,
+    _program,
+)
+from skprivbn.mixture import PPEMGaussianMixture, _em
+from skprivbn.preprocessing import FederatedPCA
+from skprivbn.programs import _moments
+from tests.federation.site.loopback import open_sites
+
+NAMES = ("north", "south", "west")
+N_ROWS = 400
+N_TOTAL = len(NAMES) * N_ROWS
+COLUMNS = {"before": '"float"', "after": '"float"', "died": '["no", "yes"]'}
+ESTIMATORS = [
+    "FederatedPCA",
+    "PPEMGaussianMixture",
+    "PrivateGLMMClassifier",
+    "PrivateGLMMRegressor",
+]
+ROOMS = (_em, _linear, _moments, _program)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def open_with(folder, n_corrected, by=4.0, **rules):
+    """Return sites with a column that was corrected for some patients of one of them.
+
+    No value is far from the others.
+    """
+    rng = np.random.default_rng(0)
+    before, died = rng.normal(size=(3, N_ROWS)), rng.random((3, N_ROWS)) < 0.4
+    after = before.copy()
+    after[0, 7 : 7 + n_corrected] += by
+    died[0, 7] = True
+    tables = {
+        name: [[*row, "yes" if y else "no"] for row, y in zip(rows.tolist(), dead)]
+        for name, rows, dead in zip(NAMES, np.dstack([before, after]), died)
+    }
+    rules = "\n".join(f"{name} = {value}" for name, value in rules.items())
+    folder.mkdir(exist_ok=True)
+    found = "max_exact_numbers = 3\n" + rules
+    return open_sites(folder, tables, COLUMNS, ESTIMATORS, found)
+
+
+def difference(covariance):
+    """Return the square of the difference of two columns, summed over rows."""
+    return N_TOTAL * (covariance @ [1, -1] @ [1, -1])
+
+
+def by_pca(sites):
+    return difference(
+        FederatedPCA().fit(sites.rows(["before", "after"])).get_covariance()
+    )
+
+
+def by_line(sites):
+    model = PrivateGLMMRegressor().fit(sites.rows(["before"]), y="after")
+    return N_TOTAL * model.residual_scale_**2
+
+
+def by_mixture(kind):
+    def ask(sites):
+        rows = sites.rows(["before", "after"])
+        model = PPEMGaussianMixture(1, covariance_type=kind, reg_covar=0.0).fit(rows)
+        return difference(np.reshape(model.covariances_, (2, 2)))
+
+    return ask
+
+
+ASKED = {
+    "PCA": by_pca,
+    "line": by_line,
+    "mixture": by_mixture("full"),
+    "tied": by_mixture("tied"),
+}
+
+
+def without_shares(monkeypatch):
+    """The twin: no site compares its rows with the products of all."""
+    for room in ROOMS:
+        monkeypatch.setattr(room, "check_shares", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_attack_columns_that_differ_in_one_row(tmp_path, monkeypatch, name):
+    sites, ask = open_with(tmp_path, 1), ASKED[name]
+    with pytest.raises(PartyError) as caught:
+        ask(sites)
+    assert caught.value.code == "too-few-rows"
+    assert caught.value.columns == ("after", "before")
+    # columns that differ in more rows
+    ask(open_with(tmp_path / "five", 5))
+    # the twin: the square of what was corrected
+    without_shares(monkeypatch)
+    assert ask(sites) == pytest.approx(4.0**2, rel=0.01)
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_attack_where_small_counts_may_be_told(tmp_path, least):
+    with pytest.raises(PartyError):
+        by_pca(open_with(tmp_path / "one", 1, min_cell_count=least))
+    by_pca(open_with(tmp_path / "two", 2, min_cell_count=least))
+
+
+def test_attack_an_outcome_by_columns_that_differ_in_one_row(tmp_path, monkeypatch):
+    """A coefficient that only one patient determines has the sign of the outcome."""
+
+    def effect(sites):
+        rows = sites.rows(["before", "after"])
+        return PrivateGLMMClassifier().fit(rows, y="died").coef_.ravel()[1]
+
+    sites = open_with(tmp_path, 1)
+    with pytest.raises(PartyError) as caught:
+        effect(sites)
+    assert caught.value.columns == ("after", "before")
+    effect(open_with(tmp_path / "five", 5))
+    without_shares(monkeypatch)
+    assert effect(sites) > 1
+
+
+def spent(folder, cost):
+    """Return sites where one of 26 old patients has costs, as many young ones have."""
+    rng = np.random.default_rng(0)
+    X = np.stack([rng.uniform(20, 60, (3, N_ROWS)), rng.exponential(9, (3, N_ROWS))])
+    X = np.moveaxis(X, 0, 2)
+    X[0, :26, 0], X[0, :26, 1] = rng.uniform(90, 95, 26), 0.0
+    X[0, 3, 1] = cost
+    tables = {name: rows.round(3).tolist() for name, rows in zip(NAMES, X)}
+    folder.mkdir(exist_ok=True)
+    columns = {"age": '"float"', "cost": '"float"'}
+    return open_sites(folder, tables, columns, ESTIMATORS, "max_exact_numbers = 3")
+
+
+def cost_of_old(sites, kind):
+    """Return the sum of the costs of a component, one step from sharp starts."""
+    sharp = np.tile([1.0, 1e-6], (2, 1))
+    model = PPEMGaussianMixture(
+        2,
+        covariance_type=kind,
+        max_iter=1,
+        means_init=[[60.0, 9.0], [92.0, 9.0]],
+        weights_init=[0.5, 0.5],
+        precisions_init=sharp if kind == "diag" else [np.diag(p) for p in sharp],
+    ).fit(sites.rows())
+    return N_TOTAL * model.weights_[1] * model.means_[1, 1]
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_attack_a_component_in_which_one_row_has_costs(tmp_path, monkeypatch, kind):
+    sites = spent(tmp_path, 31.25)
+    with pytest.raises(PartyError) as caught:
+        cost_of_old(sites, kind)
+    assert (caught.value.code, caught.value.columns) == ("too-few-rows", ("cost",))
+    without_shares(monkeypatch)
+    assert cost_of_old(sites, kind) == pytest.approx(31.25, rel=1e-3)
+
+
+def me_with(min_rows, min_cell_count, **options):
+    names = ("a", "b")
+    limits = {"min_rows": min_rows, "min_cell_count": min_cell_count}
+    return Me({}, Terms(), "a", names, **limits, **options)
+
+
+def refuses(me, rows, products, columns=()):
+    try:
+        check_shares(me, [rows[:1], rows[1:]], products, columns)
+    except PartyRefusal as refusal:
+        return refusal.columns
+    return None
+
+
+@pytest.mark.parametrize(("least", "most"), [(5, 4.5**-0.5), (1, 1.5**-0.5)])
+@pytest.mark.parametrize("off", [-1e-6, 1e-6])
+def test_the_boundary(least, most, off):
+    """Along a column, a diagonal, and of squares alone."""
+    me, share = me_with(20, least), np.sqrt(most + off)
+    few = off > 0
+    for row in ([share, 0.0], [0.0, share]):
+        rows = np.array([[0.1, 0.1], row])
+        assert (refuses(me, rows, np.eye(2)) is not None) is few
+        assert (refuses(me, rows, np.ones(2)) is not None) is few
+        assert (refuses(me, 3 * rows, 9 * np.eye(2)) is not None) is few
+    both = np.array([[0.0, 0.0], [share / 2**0.5, share / 2**0.5]])
+    assert (refuses(me, both, np.eye(2)) is not None) is few
+    assert refuses(me, both, np.ones(2)) is None
+    assert refuses(me_with(1, 0), both, np.eye(2)) is None
+    assert refuses(me_with(20, least, is_simulated=True), both, np.eye(2)) is None
+
+
+def test_columns_that_belong_together_are_named():
+    me, rng = me_with(20, 5), np.random.default_rng(0)
+    X = rng.normal(size=(200, 4))
+    X[:, 3] = X[:, 0] + X[:, 1]
+    assert refuses(me, X, X.T @ X) is None  # rounding is nobody's
+    X[9, 3] += 3.0
+    assert refuses(me, X, X.T @ X) == (0, 1, 3)
+    assert refuses(me, X, X.T @ X, [None, "x", 0, "y"]) == ("x", "y")
+    assert refuses(me, np.zeros((9, 2)), np.zeros((2, 2))) is None
