@@ -13,6 +13,7 @@ from skprivbn.mixed_model import PrivateGLMMClassifier, PrivateGLMMRegressor
 from skprivbn.mixed_model._clusters import weigh
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.loopback import connect, make_sites
+from tests.federation.test_gate_shares import without_shares
 from tests.mixed_model.limits import fit_with_limit
 
 NAMES = ("north", "south", "west")
@@ -106,6 +107,7 @@ def test_twin_without_a_count_of_weights_the_patient_is_read(
     hospitals, attack, monkeypatch
 ):
     monkeypatch.setattr(runner, "check_rows", lambda total, n, *rest: total[:n])
+    without_shares(monkeypatch)
     connection, patient = hospitals
     estimator, columns = ATTACKS[attack]
     days = read_days(connection, patient["age"], attacker(estimator), **columns)
