@@ -5,7 +5,7 @@ their squares. They add up over parties, so that every party knows, from the ver
 total, the effective number of rows of all parties behind each block of numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,33 +81,6 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
 def _at_least(step, sums, squares):
     """Return sums of squares as they are told: none only where there are no weights."""
     return np.where(sums > 0, np.maximum(squares, step), 0.0)
-
-
-def weigh_rows(rows: Any, weigh: Callable[[np.ndarray], Any]) -> RowWeights:
-    """Sum up weights that are computed of rows, in memory or read in blocks.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, n_columns) or RowSource
-    weigh : callable
-        From a block of rows to their weights, as of :meth:`RowWeights.of`.
-
-    Returns
-    -------
-    weights : RowWeights
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> weigh_rows(np.ones((9, 2)), lambda rows: 2 * rows[:, 0]).total
-    array([18.])
-    """
-
-    def add(rows):
-        weights = RowWeights.of(weigh(rows))
-        return np.stack([weights.total, weights.squares])
-
-    return RowWeights(*sum_over_rows(rows, add))
 
 
 def check_rows(
@@ -247,9 +220,7 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     >>> kish(rows_beside(column - column.mean(), np.ones(100)))
     array([ 8., 92.])
     """
-    sides = _sides(deviations, weights)
-    parts = np.hstack(sides)
-    return np.stack([parts.sum(axis=0), np.einsum("ij,ij->j", parts, parts)])
+    return _add_up(np.hstack(_sides(deviations, weights)))
 
 
 def rows_of_sizes(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -273,7 +244,10 @@ def rows_of_sizes(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
     >>> [kish(rows_of_sizes(column**k, np.ones(101))).round(1).item() for k in (1, 2)]
     [16.9, 1.2]
     """
-    sizes = sum(_sides(deviations, weights))
+    return _add_up(sum(_sides(deviations, weights)))
+
+
+def _add_up(sizes):
     return np.stack([sizes.sum(axis=0), np.einsum("ij,ij->j", sizes, sizes)])
 
 

@@ -349,7 +349,6 @@ GATE = [
         "np.where(rows > 0, 99, 99), 0.0)",
     ),
     ("concatenate([rows, cells, s", "concatenate([rows, 99 + cells, s"),
-    ("parts.sum(axis=0), np.einsum(", "parts.max(axis=0), np.einsum("),
     ("roots, sums = np.sqrt(weights)", "roots, sums = np.ones(len(weights))"),
     ("(side**power for side in _sides", "(side for side in _sides"),
     ("np.outer(counted, counted)", "np.outer(counted, counted) | True"),
@@ -359,8 +358,8 @@ GATE = [
     ("np.diag(sizes)]", "np.diag(sizes * 0)]"),
     ("sizes = sum(signs)", "sizes = sum(signs[:3])"),
     (
-        "sizes = sum(_sides(deviations, weights))",
-        "sizes = _sides(deviations, weights)[0]",
+        "_add_up(sum(_sides(deviations, weights)))",
+        "_add_up(_sides(deviations, weights)[0])",
     ),
     ("sizes.sum(axis=0), np", "sizes.max(axis=0), np"),
     ("if len(values) <= FEW_VALUES:", "if len(values) < FEW_VALUES:"),

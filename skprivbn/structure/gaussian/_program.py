@@ -6,15 +6,16 @@ rows. Exactly, or with noise in one release.
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
-from skprivbn.federation import Me, PartyRefusal, Sum, program, row_blocks
+from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program, row_blocks
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
-from skprivbn.federation.gate import weigh_rows
+from skprivbn.federation.gate import rows_of_sizes
 from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
@@ -105,9 +106,7 @@ def network_moments(me: Me) -> Generator[Any, Any, dict]:
     scale = np.sqrt(variances)
     own = _sums_of_functions(rows, mean, scale, terms)
 
-    def weigh():
-        return weigh_rows(rows, lambda rows: expand((rows - mean) / scale, terms.basis))
-
+    weigh = partial(_weigh, rows, lambda X: expand((X - mean) / scale, terms.basis))
     total = yield Sum(own, "sums and products of basis functions", weigh)
     means, products = np.split(total / n, [N_FUNCTIONS * len(mean)])
     if terms.centre == "pooled":
@@ -124,9 +123,7 @@ def _find_order(me, found):
         found = found | {"mean": mean}
     own = sum_over_rows(rows, lambda X: shapes((X - mean) / scale).sum(axis=0))
 
-    def weigh():
-        return weigh_rows(rows, lambda X: shapes((X - mean) / scale))
-
+    weigh = partial(_weigh, rows, lambda X: shapes((X - mean) / scale))
     total = yield Sum(own, "sums of two functions of each column", weigh)
     normal = normality(total, n)
     learnt = {"normality": normal}
@@ -135,6 +132,15 @@ def _find_order(me, found):
         before = me.terms.rules(len(mean)).before
         learnt["order"] = yield from causal_order(rows, found, before)
     return learnt
+
+
+def _weigh(rows, functions):
+    """Return how much rows count in sums of functions of them."""
+
+    def add(X):
+        return rows_of_sizes(functions(X), np.ones(len(X)))
+
+    return RowWeights(*sum_over_rows(rows, add))
 
 
 def _sums_of_functions(rows, mean, scale, terms):
