@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -99,6 +99,7 @@ class TableSummary:
         )
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Summary:
     """What rows of several parties are like.
 
@@ -134,21 +135,14 @@ class Summary:
     z       12     0.0%     6.5   3.503  5
     """
 
+    n_rows: float
+    columns: dict
+    tables: dict
+    terms: Any
+    ledger: Ledger
+    privacy_spent: PrivacyCost | None = None
     #: what sites run, under the name "describe" in their site files
-    protocols: tuple[Any, ...] = (description,)
-
-    def __init__(
-        self,
-        n_rows: float,
-        columns: dict,
-        tables: dict,
-        terms: Any,
-        ledger: Ledger,
-        privacy_spent: PrivacyCost | None = None,
-    ) -> None:
-        self.n_rows, self.columns, self.tables = n_rows, columns, tables
-        self.terms, self.ledger = terms, ledger
-        self.privacy_spent = privacy_spent
+    protocols: ClassVar[tuple[Any, ...]] = (description,)
 
     def __getitem__(self, key):
         return self.tables[key] if isinstance(key, tuple) else self.columns[key]
