@@ -59,7 +59,7 @@ N_BASE = N_TREES * DEPTH
 _ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 4
 _CHUNK = 1 << 17
 #: blocks hashed at a time
-_HASHED = 1 << 12
+_HASHED = 1 << 13
 _LEAVES = range(N_LEAVES)
 #: bytes of every column that hide the rest of it; of a hash; and of a proof
 N_HIDING = _HASH = 16
@@ -301,11 +301,18 @@ class OTSender(_Side):
         self._select.fill(0)
         self._streams.forget()
 
+    def flip(self, rows):
+        """Return the rows of choice 1, given those of choice 0."""
+        # a copy of the secret for each, as numpy is slow at rows of two words
+        flipped = np.tile(self.secret, (len(rows), 1))
+        flipped ^= rows
+        return flipped
+
     def numbers(self, rows, dtype, length):
         """Return masks of both choices that come from some rows: two (m, length)."""
         n_blocks = _n_blocks(dtype, length)
         first = self.hash.take_tweaks(len(rows) * n_blocks)
-        both = rows, rows ^ self.secret
+        both = rows, self.flip(rows)
         return tuple(_hash_numbers(self.hash, x, first, dtype, length) for x in both)
 
 

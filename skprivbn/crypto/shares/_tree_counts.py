@@ -38,8 +38,8 @@ from skprivbn.exceptions import ProtocolError
 #: of one direction in a round, what is kept for it included; of one table in a
 #: message; and of the masks made at a time, which should stay in the cache
 _ROUND_BYTES = 24 << 20
-_MESSAGE_BYTES = 1 << 19
-_WORK_BYTES = 1 << 18
+_MESSAGE_BYTES = 1 << 21
+_WORK_BYTES = 1 << 20
 #: numbers widened in a round
 _WIDEN = 1 << 20
 #: columns of the second holder up to which numbers have 8 bits: a byte less for every
@@ -273,30 +273,31 @@ class _Shape:
         """
         leaves = leaves[: self.n_leaves]
         for rows in self.pieces(leaves.shape[1], self.n_blocks):
-            part = leaves[:, rows]
+            part = np.ascontiguousarray(leaves[:, rows])
             n_tweaks = part[..., 0].size * self.n_blocks
             tweaks = hash_.take_tweaks(n_tweaks)
             if own is not None:
-                place = np.arange(
+                tweaks = np.arange(
                     tweaks, tweaks + n_tweaks, self.n_blocks, dtype=np.uint64
-                ).reshape(part.shape[:2])
-                inside = _inside(own[rows], self.n_columns)
-                for x in (*_blocks_of(part), place):
-                    x[inside] = x[-1, inside[1]]
-                part, tweaks = part[:-1], place[:-1].ravel()
+                )
+                place, record = _unknown(own[rows], self.n_columns)
+                n_kept = self.n_columns * part.shape[1]
+                for x in (_items(part), tweaks):
+                    x[place] = x[n_kept + record]
+                part, tweaks = part[:-1], tweaks[:n_kept]
             masks = hash_(part.reshape(-1, 2), tweaks, self.n_blocks)
             yield rows, masks.view(self.dtype).reshape(*part.shape[:2], -1)
 
 
-def _blocks_of(rows):
-    """View 16 bytes each as an item, which numpy takes and puts faster than rows."""
-    return np.moveaxis(rows.view(np.complex128), -1, 0)
+def _items(rows):
+    """View rows one after another as single items, which numpy copies faster."""
+    return rows.view(f"V{rows.shape[-1] * rows.itemsize}").reshape(-1)
 
 
-def _inside(own, n_columns):
-    """Return (own configuration, record) of records that are in one of the columns."""
+def _unknown(own, n_columns):
+    """Return which of all leaves are unknown, and of which records, if in a column."""
     record = np.flatnonzero(own < n_columns)
-    return own[record], record
+    return own[record].astype(np.intp) * len(own) + record, record
 
 
 def _children(nodes, hash_):
@@ -349,7 +350,7 @@ def _answer(talk, link, peer, pieces):
 
 def _grow(rows, sender):
     """Return leaves; in rows of transfers, hide the sum of each level's left nodes."""
-    nodes = np.stack([rows[0], rows[0] ^ sender.secret])
+    nodes = np.stack([rows[0], sender.flip(rows[0])])
     for level in range(1, len(rows)):
         nodes = _children(nodes, sender.hash)
         rows[level] ^= np.bitwise_xor.reduce(nodes[::2])
@@ -402,23 +403,25 @@ def _use_answers(talk, link, peer, pieces, chosen):
                 rest = _sum_leaves(masks)
                 np.negative(rest, out=rest)
                 rest[:, : shape.n_numbers] += received[part]
-                unknown = _inside(configurations[part], shape.n_columns)
-                for to, of in zip(_blocks_of(masks), _blocks_of(rest)):
-                    to[unknown] = of[unknown[1]]
+                place, record = _unknown(configurations[part], shape.n_columns)
+                _items(masks)[place] = _items(rest)[record]
                 job.add(rows.start + piece.start + part.start, masks)
 
 
 def _grow_all_but_one(path, sums, hash_):
     """Return leaves; that at the end of the path has no meaning."""
-    nodes, record = np.stack([sums[0], sums[0]]), np.arange(path.shape[1])
+    nodes, n = np.stack([sums[0], sums[0]]), path.shape[1]
+    siblings, record = (path ^ 1).astype(np.intp), np.arange(n)
     for level in range(1, len(path)):
         nodes = _children(nodes, hash_)
-        (blocks,), sibling = _blocks_of(nodes), path[level] ^ 1
-        # of the unknown node's children one is the rest of a sum, one stays unknown
-        blocks[path[level], record] = blocks[sibling, record] = 0
-        known = np.stack([np.bitwise_xor.reduce(nodes[side::2]) for side in (0, 1)])
-        known ^= sums[level]
-        blocks[sibling, record] = _blocks_of(known)[0, sibling % 2, record]
+        # of the unknown node's children one stays unknown, one is the rest of a sum:
+        # all nodes of its side add up to it, but for what was in its place so far
+        total = np.bitwise_xor.reduce(nodes.reshape(-1, 2, n, 2))
+        total ^= sums[level]
+        rest = _items(total)[siblings[level] % 2 * n + record].view(np.uint64)
+        place = siblings[level] * n + record
+        rest ^= _items(nodes)[place].view(np.uint64)
+        _items(nodes)[place] = _items(rest.reshape(-1, 2))
     return nodes
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.crypto.shares import _lookup as lookup
+from skprivbn.crypto.shares._hash import random_words
 from skprivbn.crypto.shares._lookup import _Randomness, _Shape, shared_lookup
 from tests.crypto.shares._sides import flatten, run_sides, split
 
@@ -54,6 +55,23 @@ def test_one_hot_vectors(k, n_parties):
     whole = (bits.astype(int) << np.arange(k)).sum(axis=1)
     np.testing.assert_array_equal(sum(index).astype(int) % (1 << k), whole)
     np.testing.assert_array_equal(sum(numbers), np.bitwise_xor.reduce(hiding))
+
+
+@pytest.mark.parametrize("k, n_bytes", [(1, 1), (3, 1), (5, 1), (8, 8)])
+@pytest.mark.parametrize("change", [-1, 0])
+def test_sums_of_rows_of_few_and_of_many_vectors(monkeypatch, k, n_bytes, change):
+    # several groups of rows at a time, and one at a time
+    monkeypatch.setattr(lookup, "_SUMS_BYTES", 1 << 14)
+    rng, m = np.random.default_rng(0), lookup._MANY_VECTORS + change
+    table = random_words(1 << k)
+    bits = rng.integers(0, 2, (m, min(8 * n_bytes, 1 << k)), dtype=np.uint8)
+    distance = rng.integers(0, 1 << k, m)
+    vectors = np.packbits(bits, axis=1, bitorder="little")
+    found = lookup._sum_of_rows(table, vectors, distance)
+    for own, d, row in zip(bits, distance, found):
+        rows = np.roll(table, -d).reshape(len(own), -1)
+        expected = np.bitwise_xor.reduce(rows[own == 1], axis=0)
+        np.testing.assert_array_equal(row, expected)
 
 
 def test_few_rounds_are_left_when_the_numbers_are_known():
