@@ -150,10 +150,11 @@ class PartyError(RuntimeError):
         "min_cell_count): join rare levels with a larger min_frequency= of an encoder, "
         "leave out columns of two levels or with outliers, or use epsilon= where the "
         "estimator has it",
-        "too-detailed": "have a level that few of its rows have (min_cell_count): join "
-        "rare levels with a larger min_frequency= of an encoder (clusters: with map in "
-        "the site files), leave out columns of two levels, or use epsilon= where the "
-        "estimator has it",
+        "too-detailed": "have a level that few of its rows have, or are alike but for "
+        "few rows (min_cell_count): join rare levels with a larger min_frequency= of "
+        "an encoder (clusters: with map in the site files), leave out columns of two "
+        "levels or one of those that are alike, or use epsilon= where the estimator "
+        "has it",
     }
 
     #: messages without a name of their own

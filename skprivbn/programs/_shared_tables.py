@@ -10,10 +10,12 @@ in one public table finds them.
 
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from itertools import combinations
 from math import prod
 from typing import Any
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from skprivbn.crypto.shares import (
     Conversation,
@@ -26,7 +28,87 @@ from skprivbn.crypto.shares import (
     shared_lookup,
     together,
 )
+from skprivbn.federation import PartyRefusal
 from skprivbn.federation.gate import are_few
+
+
+def check_unlike(
+    codes: np.ndarray, n_states: Sequence[int], least: int, at: Sequence[int]
+) -> None:
+    """Refuse own columns of labels of which two differ in some, but few, records.
+
+    A difference of tables, or of sums, of both with another holder's columns is about
+    these records, and the holder of both knows which they are. Columns that have rare
+    labels are left to those who judge tables.
+
+    Parameters
+    ----------
+    codes : ndarray of int of shape (n_records, n_columns)
+    n_states : sequence of int
+    least : int
+        The smallest number of records that may be told of.
+    at : sequence of int
+        Positions of the columns, to name them.
+    """
+    if least <= 1:
+        return
+    counts = [np.bincount(column, minlength=n) for column, n in zip(codes.T, n_states)]
+    common = [v for v, count in enumerate(counts) if not are_few(count, least).any()]
+    for u, v in combinations(common, 2):
+        pairs = codes[:, u].astype(np.int64) * n_states[v] + codes[:, v]
+        table = np.bincount(pairs, minlength=n_states[u] * n_states[v])
+        if differ_in_few(table.reshape(n_states[u], n_states[v]), least):
+            why = f"two columns are alike, but for fewer than {least} records"
+            raise PartyRefusal("too-detailed", why, [at[u], at[v]])
+
+
+def differ_in_few(table: np.ndarray, least: int) -> bool:
+    """Tell whether labels of one column are nearly labels of another.
+
+    Parameters
+    ----------
+    table : ndarray of int of shape (n_states, n_states of the other)
+        Of both columns.
+    least : int
+
+    Returns
+    -------
+    is_so : bool
+        Whether records with some labels of the one and those with some labels of the
+        other are not the same, but for fewer than `least`. These are cuts of the graph
+        whose edges are the cells.
+
+    Examples
+    --------
+    >>> differ_in_few(np.array([[60, 0], [1, 40]]), 5)
+    True
+    >>> differ_in_few(np.array([[60, 0], [5, 40]]), 5)
+    False
+    """
+    if not are_few(table, least).any():
+        return False
+    n = len(table)
+    graph = np.zeros((table.size // n + n,) * 2, dtype=np.int64)
+    graph[:n, n:], graph[n:, :n] = table, table.T
+    n_parts, part = connected_components(graph)
+    members = [np.flatnonzero(part == k) for k in range(n_parts)]
+    return any(_smallest_cut(graph[np.ix_(m, m)]) < least for m in members)
+
+
+def _smallest_cut(graph):
+    """Return the weight of the smallest cut (Stoer and Wagner, J. ACM 44, 1997)."""
+    graph, alive, smallest = graph.copy(), np.ones(len(graph), dtype=bool), np.inf
+    for n_left in range(len(graph), 1, -1):
+        waiting, strength, order = alive.copy(), np.zeros(len(graph), dtype=int), []
+        for _ in range(n_left):
+            order.append(int(np.argmax(np.where(waiting, strength, -1))))
+            waiting[order[-1]], cut = False, strength[order[-1]]
+            strength = strength + graph[order[-1]]
+        *_, kept, merged = order
+        smallest, alive[merged] = min(smallest, cut), False
+        graph[kept] += graph[merged]
+        graph[:, kept], graph[kept, kept] = graph[kept], 0
+    return smallest
 
 
 class ColumnTables:

@@ -1,12 +1,12 @@
 """Shares of tables add up to the tables, whoever holds which column."""
 
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from skprivbn.programs._shared_tables import ColumnTables
+from skprivbn.programs._shared_tables import ColumnTables, differ_in_few
 from tests.crypto.shares._sides import NAMES, run_sides
 
 #: the last column does not vary
@@ -91,3 +91,18 @@ def _form(payload):
     return sorted(
         (label, len(part)) for label, parts in payload.items() for part in parts
     )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_columns_are_alike_if_some_of_their_labels_nearly_are(seed):
+    """By trying all sets of labels of both."""
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 5, 2)
+    table = rng.integers(1, 9, shape) * (rng.random(shape) < 0.6)
+    sizes = []
+    for rows, columns in product(*(product([0, 1], repeat=n) for n in shape)):
+        differ = np.not_equal.outer(rows, columns)
+        sizes.append(table[differ].sum())
+    smallest = min((size for size in sizes if size), default=np.inf)
+    for least in (2, 5, 9):
+        assert differ_in_few(table, least) == (smallest < least)

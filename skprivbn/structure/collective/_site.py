@@ -21,7 +21,7 @@ from skprivbn.crypto.shares import bit_length_dtype, open_links
 from skprivbn.federation import PartyRefusal
 from skprivbn.federation.program import require
 from skprivbn.programs._columns import check_table, own_columns
-from skprivbn.programs._shared_tables import ColumnTables
+from skprivbn.programs._shared_tables import ColumnTables, check_unlike
 from skprivbn.structure._discrete_columns import can_be_counts
 from skprivbn.structure._search import complete
 from skprivbn.structure._tables import AskedTables
@@ -165,6 +165,7 @@ class Site:
         self.codes, self.states, self.variables = codes, states, own_columns(me)
         self.least = max(me.min_cell_count, me.terms.min_cell_count)
         self._own_sizes = [len(labels) for labels in states]
+        check_unlike(codes, self._own_sizes, self.least, range(len(states)))
         self._keys = [str(i) for i in records]
         if self.terms.has_keys:
             keys = np.asarray(me.block["keys"]).tolist()

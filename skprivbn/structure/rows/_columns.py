@@ -45,7 +45,7 @@ from skprivbn.programs._columns import (
     own_table,
     start_talk,
 )
-from skprivbn.programs._shared_tables import ColumnTables
+from skprivbn.programs._shared_tables import ColumnTables, check_unlike
 from skprivbn.structure._discrete_columns import can_be_counts, encode_or_refuse
 from skprivbn.structure._tables import most_cells
 from skprivbn.structure.gaussian._columns import (
@@ -221,6 +221,7 @@ class OwnColumns:
             me,
             ((i, X[:, i].tolist()) for i, known in zip(at, declared) if not known),
         )
+        check_unlike(codes, [len(labels) for labels in states], self.least_cell, at)
         self.codes = dict(zip(labelled, codes.T))
         self.states = dict(zip(labelled, states))
         self.numbers = Standardised(me, values) if values.size else None

@@ -15,7 +15,7 @@ from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure import CollectiveBayesianNetwork
 from skprivbn.structure._search import complete
 from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.collective import _program
+from skprivbn.structure.collective import _program, _site
 from skprivbn.structure.collective._program import collective
 from skprivbn.structure.collective._structure import (
     choosing_again,
@@ -244,6 +244,39 @@ def test_were_cells_hidden_alone_the_count_would_follow(monkeypatch):
     for variables, table in opened.items():
         hidden[variables] = np.where((table > 0) & (table < LEAST), -1, table)
     assert difference(hidden) == 3
+
+
+def alike(n_other):
+    """Columns of one site that differ in the first records, in which b has y = 0."""
+    X = pair(20)[::-1].reset_index(drop=True).assign(y=lambda X: X.y * (X.index > 9))
+    return X.assign(again=X.x * (X.index >= n_other))
+
+
+ALIKE = {"a": ["x", "again"], "b": ["y"]}
+
+
+@pytest.mark.parametrize("n_other, is_told", [(0, 1), (1, 0), (4, 0), (5, 1)])
+def test_attack_tables_of_two_columns_that_differ_in_few_records(
+    n_other, is_told, monkeypatch
+):
+    opened, X = overhear(monkeypatch), alike(n_other)[["x", "y", "again"]]
+    if is_told:
+        fit(X, ALIKE)
+        return
+    with pytest.raises(PartyError) as caught:
+        fit(X, ALIKE)
+    assert (caught.value.party, caught.value.code) == ("a", "too-detailed")
+    assert not opened
+
+
+def test_without_looking_for_alike_columns_a_record_is_read(monkeypatch):
+    monkeypatch.setattr(_site, "check_unlike", lambda *arguments: None)
+    opened, X = overhear(monkeypatch), alike(1)[["x", "y", "again"]]
+    fit(X, ALIKE)
+    pairs = {tuple(sorted(v)): t if v[0] < v[1] else t.T for v, t in opened.items()}
+    of_x, of_again = pairs[0, 1], pairs[1, 2].T
+    assert of_x.min() >= LEAST and of_again.min() >= LEAST
+    np.testing.assert_array_equal((of_x - of_again)[1], [1, 0])
 
 
 def run(X, **change):

@@ -228,6 +228,36 @@ def test_without_looking_at_sizes_the_sum_tells_the_record(monkeypatch):
     assert guess > 4 * X["x"].std()
 
 
+def read_from_alike(monkeypatch, limit=5):
+    """Fit where the hospital has two columns that differ in one record; read its x."""
+    X = rare(40).assign(again=lambda X: X.a * (X.index != 210))
+    read, check_sums = {}, OwnColumns._check_sums
+
+    def watched(self, given, total):
+        read[tuple(given)] = total.view(np.int64)
+        return check_sums(self, given, total)
+
+    monkeypatch.setattr(OwnColumns, "_check_sums", watched)
+    FederatedBayesianNetwork(
+        parties={"hospital": ["a", "again"], "lab": ["b", "x"]},
+        states={"x": "continuous", "a": 2, "b": 2, "again": 2},
+        count_params={"min_cell_count": limit},
+    ).fit(X)
+    return value_of_last(read[0,][1] - read[3,][1], X), X["x"][210]
+
+
+def test_attack_sums_given_two_columns_that_differ_in_one_record(monkeypatch):
+    with pytest.raises(PartyError) as caught:
+        read_from_alike(monkeypatch)
+    assert (caught.value.party, caught.value.code) == ("hospital", "too-detailed")
+
+
+def test_without_looking_for_alike_columns_the_hospital_reads_it(monkeypatch):
+    monkeypatch.setattr(_columns, "check_unlike", lambda *arguments: None)
+    value, expected = read_from_alike(monkeypatch)
+    assert value == pytest.approx(expected, abs=1e-3)
+
+
 @pytest.mark.parametrize("n_rare, is_few", [(0, False), (4, True), (40, False)])
 def test_only_few_records_are_refused(monkeypatch, recwarn, n_rare, is_few):
     read, learner = read_by_parties(monkeypatch, rare(n_rare), limit=5)
