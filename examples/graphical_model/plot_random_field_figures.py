@@ -106,8 +106,8 @@ for ax in axes:
 # %%
 # Divergence by the number of records
 # -----------------------------------
-# Third-order chains above, Erdos-Renyi graphs below; medians of ten trials, two releases
-# of each of five populations (the paper: five releases). "naive" has a penalty of
+# Third-order chains above, Erdos-Renyi graphs below; medians of ten trials: two
+# releases of each of five populations (the paper: five releases). "naive" has a penalty of
 # 1e-9, and "cgm" is better than that everywhere, as in the paper; "naive" with the best
 # of eight penalties, chosen knowing the truth (dotted), is better than "cgm" in most
 # cases. With 10,000 records and epsilon = 0.1 "cgm" is worse than the uniform field.

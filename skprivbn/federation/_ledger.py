@@ -54,7 +54,7 @@ TOPICS = {
 
 @dataclass(frozen=True)
 class Note:
-    """Something that is true of a whole session.
+    """A fact about a whole session.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Note:
     topic : str
         One of :data:`TOPICS`.
     value : object
-        What the words are made of, for those who compute with it.
+        The same as data.
     """
 
     text: str
@@ -89,7 +89,7 @@ class LedgerEntry(NamedTuple):
     kind : str
         One of :data:`KINDS`.
     tells : str
-        In plain words, what the message carries.
+        Description of the content in plain words.
     """
 
     sequence: int
@@ -103,7 +103,7 @@ class LedgerEntry(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """Something that somebody gets to see, in messages or from several together.
+    """Something that a participant can read, in one message or from several.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class LedgerTable:
     columns : list of str
     rows : list of tuple
     in_text : list of str, default=None
-        Columns that text has room for; all if None.
+        Columns of the printed text; all if None.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Ledger:
     n_rounds : int
         Number of round trips between the coordinator and the parties.
     releases : list of Release
-        What noise covers, with the noise itself, which is public.
+        What was released under noise, with the parameters of the noise.
 
     Examples
     --------
@@ -337,7 +337,7 @@ class Ledger:
         epsilon: float | None = None,
         is_total: bool = False,
     ) -> None:
-        """Add something that `who` knows after combining messages, once.
+        """Add what `who` knows after combining messages, once.
 
         Parameters
         ----------
@@ -398,7 +398,7 @@ class Ledger:
         return dict(totals)
 
     def facts(self) -> list[Fact]:
-        """Return what each participant gets to see, for those who compute with it.
+        """Return what each participant can read, as data.
 
         Returns
         -------
@@ -426,7 +426,7 @@ class Ledger:
         return sorted(facts, key=lambda fact: (fact.who != COORDINATOR, fact.who))
 
     def who_learns_what(self) -> LedgerTable:
-        """Return a table, in plain words, of what each participant gets to see.
+        """Return a table, in plain words, of what each participant can read.
 
         Returns
         -------
@@ -480,7 +480,7 @@ def declare_noise(
     protects: str = "rows",
     who: str = COORDINATOR,
 ) -> None:
-    """Enter a release under noise that the parties made together.
+    """Record a release under noise that the parties added jointly.
 
     Parameters
     ----------

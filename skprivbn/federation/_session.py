@@ -85,26 +85,24 @@ def _read_roster(text):
 
 @dataclass(frozen=True)
 class HostPolicy:
-    """What a site insists on, whatever the coordinator asks.
+    """Limits of a site, which no coordinator can lower.
 
     Parameters
     ----------
     min_parties : int
-        Smallest roster it takes part in: a sum over one party is that party's data.
+        Smallest roster of a session: a sum over one party is that party's data.
     min_rows : int
-        Fewest rows it needs to have to take part, and that an exact sum over all
-        parties may be about.
+        Fewest rows of the site, and of an exact sum over all parties.
     allow_rows : bool
-        Whether operations that show rows of data, to the coordinator or to other
-        parties, are answered.
+        Whether single rows may be disclosed, to the coordinator or to other parties.
     max_rounds : int or None
         Most rounds of one session: a coordinator that departs from the protocol
         asks one question in each.
     min_cell_count : int
-        Smallest count of an exact table that is told.
+        Smallest count of an exact table that is disclosed.
     is_simulated : bool
-        Whether nobody is there to hide from, as in one process: a party may then draw
-        weights of its rows by a seed that others know, so that a fit can be repeated.
+        Whether one person runs all parties: weights of rows may then have a public
+        seed, so that a fit can be repeated.
     max_message_bytes : int
         Longest message that peers may send together in one round.
     max_numbers : int

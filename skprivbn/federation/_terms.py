@@ -22,12 +22,12 @@ class Terms:
     """Public parameters of a protocol, the same at every party.
 
     Subclasses are frozen dataclasses. Fields are numbers, text, booleans, arrays,
-    other frozen dataclasses, or lists, tuples and dicts of these, and have the type
-    that their annotation says; :meth:`check` adds what else must hold. What is wrong
-    is a ValueError when terms are made, and a refusal where they arrive.
+    other frozen dataclasses, or lists, tuples and dicts of these, of the annotated
+    type; :meth:`check` adds further conditions. Invalid fields raise a ValueError when
+    terms are created, and are refused by parties that receive them.
 
-    Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: sites
-    raise them to their own.
+    Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: a
+    site raises them to those of its site file.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Terms:
         Parameters
         ----------
         payload : dict
-            From :meth:`to_payload`, or from somebody who pretends so.
+            From :meth:`to_payload`, possibly forged.
 
         Returns
         -------
@@ -142,7 +142,7 @@ class Terms:
         return replace(self, **raised) if raised else self
 
     def has_noise(self) -> bool:
-        """Tell whether all that leaves parties has noise.
+        """Return whether everything that is disclosed has noise.
 
         Returns
         -------
@@ -152,7 +152,7 @@ class Terms:
         return vars(self).get("epsilon") is not None
 
     def least_rows(self) -> int:
-        """Return how many rows of all parties an exact sum must be about.
+        """Return the least number of rows, of all parties, of an exact sum.
 
         Returns
         -------
@@ -180,7 +180,7 @@ class Terms:
         """
 
     def shows_rows(self) -> bool:
-        """Tell whether a session shows rows to somebody.
+        """Return whether a session discloses single rows.
 
         Returns
         -------
@@ -189,7 +189,7 @@ class Terms:
         return False
 
     def joins_columns(self) -> bool:
-        """Tell whether parties hold different columns about the same records.
+        """Return whether parties hold different columns of the same records.
 
         Where they hold rows, their sums are of the same columns. With another one at
         each party, such as one that is constant there, a sum would be one party's.
@@ -201,7 +201,7 @@ class Terms:
         return False
 
     def for_tests_only(self) -> bool:
-        """Tell whether a session uses keys that can be broken, as tests do.
+        """Return whether a session uses weak keys, as tests do.
 
         Returns
         -------
@@ -219,9 +219,9 @@ class Terms:
         return []
 
     def keeps_results(self) -> str | None:
-        """Name what the parties keep, if a session is for their own use.
+        """Return the name of results that parties keep, if there are any.
 
-        A session that keeps results tells nothing else. A site writes them, the
+        Such a session discloses nothing. A site writes them, the
         attribute ``kept`` of its party, to a folder of its own, and does not count
         the session as a fit.
 
@@ -234,7 +234,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyTerms(Terms):
-    """Terms of integer sums that are released once with noise, or told as they are.
+    """Terms of integer sums that are released with noise, or exactly.
 
     Parameters
     ----------

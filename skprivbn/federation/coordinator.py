@@ -47,17 +47,17 @@ _SAYS: tuple[dict, ...] = (
 
 
 class Coordinator(ABC):
-    """The parties of one session, as the coordinator sees them.
+    """The coordinator's side of one session.
 
-    A transport implements :meth:`_exchange`. Use as a context manager; leaving it has
-    the parties forget their keys.
+    A transport implements :meth:`_exchange`. Use as a context manager; at its end the
+    parties erase their keys.
 
     Parameters
     ----------
     roster : sequence of str
         Names of the parties.
     program : Program
-        What they run.
+        Run by every party.
     terms : Terms
         Its public parameters.
     backend : str, AdditiveBackend or None
@@ -65,8 +65,8 @@ class Coordinator(ABC):
     timeout : float, default=None
         Seconds to wait for an answer; None waits for ever.
     on_dropout : {"raise", "continue"}, default="raise"
-        What to do when a party is lost during the only sum of a program. Going on needs
-        a backend that can recover (``MaskingBackend(recovery=True)``).
+        What to do at a dropout during the only sum of a program. "continue" needs a
+        backend with recovery (``MaskingBackend(recovery=True)``).
 
     Attributes
     ----------
@@ -74,11 +74,11 @@ class Coordinator(ABC):
     roster : tuple of str
         All parties that took part.
     lost : dict of str to tuple of str
-        Parties lost on the way: what they failed at, and in a code, why.
+        Dropouts: for each party the failed step and the code of the reason.
     session : bytes
-        Random bytes that name the session, known to everybody in it.
+        Random public identifier of the session.
     released : list of ndarray or None
-        What the researcher has read since the last choice, noisy sums among it.
+        Sums released to the researcher since the last choice, including noisy ones.
     """
 
     #: how parties are reached: "relayed", "authenticated" or a "simulation"
@@ -143,20 +143,20 @@ class Coordinator(ABC):
         return tuple(name for name in self.roster if name not in self.lost)
 
     def run(self, progress: Any = None, turn: Any = None) -> Any:
-        """Have the parties run their program to its end.
+        """Run the program at all parties to its end.
 
         Parameters
         ----------
         progress : callable, default=None
-            Called with what parties say they tell, at every sum and whenever they
-            have told each other something.
+            Called with the description of every sum and of every exchange of messages
+            between parties.
         turn : callable, default=None
             Returns a context manager, in which messages are carried between parties.
 
         Returns
         -------
         result : object
-            What the program returned, the same at all parties.
+            The return value of the program, the same at all parties.
         """
         self._advance(progress, turn)
         if "result" not in self._first_words():
@@ -165,7 +165,7 @@ class Coordinator(ABC):
         return check_same(results, self.program.__qualname__, RESULT_RTOL)["result"]
 
     def ask(self, choice: Any, turn: Any = None) -> list[np.ndarray | None]:
-        """Answer what the program waits to hear.
+        """Send the choice for which the program waits.
 
         Parameters
         ----------
@@ -177,8 +177,8 @@ class Coordinator(ABC):
         Returns
         -------
         released : list of ndarray or None
-            What parties released before they waited for the next choice, or ended;
-            None for what is about too few rows.
+            Sums released before the next choice, or the end; None for sums over too
+            few rows.
         """
         self._advance(turn=turn)
         if "hears" not in self._first_words():

@@ -8,8 +8,8 @@ a program yields          the other parties do                  it gets
 ========================  ====================================  =======================
 ``Sum(vector, ...)``      hide theirs; the coordinator adds     the total, verified,
                           what it cannot read                   which parties read
-``Release(vector, ...)``  the same                              nothing: parties tell
-                                                                the researcher
+``Release(vector, ...)``  the same                              nothing: the researcher
+                                                                reads the total
 ``Noisy(counts, ...)``    the same, with shares of the noise    the noisy total, which
                                                                 everybody reads
 ``Tell({peer: ...}, .)``  messages sealed between two parties   ``{peer: payload}``
@@ -50,12 +50,12 @@ class PartyRefusal(Exception):
     code : str
         One of ``PartyError.REASONS``.
     why : str, default=""
-        For the log of errors of the party, which nobody else reads.
+        For the party's own log of errors.
     columns : iterable of int or str, default=()
-        Columns that it is about, which are told: positions in X, or names of what goes
-        with the rows.
+        Columns concerned, which are disclosed: positions in X, or names of other
+        values per row, such as "y".
     words : str, default=""
-        What a person at the party wrote to the researcher, which is told.
+        Message of a person at the party to the researcher, which is disclosed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ def refuse_malformed(code: str = "refused") -> Iterator[None]:
 
 
 class TooFewRows(PartyRefusal):
-    """A sum is about fewer rows than the strictest party allows.
+    """A sum over fewer rows than the strictest party allows.
 
     Raised in the programs of all parties alike, since all know the same verified
     counts. A program may stop, step back or suppress; otherwise the fit is refused.
@@ -117,7 +117,7 @@ class TooFewRows(PartyRefusal):
     what : str
         The sum.
     blocks : ndarray of bool of shape (n_blocks,)
-        Which blocks of numbers are about too few.
+        Which blocks of numbers have too few rows.
     columns : iterable of int or str, default=()
         Which columns these belong to.
     """
@@ -158,11 +158,10 @@ class CountsAt(NamedTuple):
 
 
 class RowWeights(NamedTuple):
-    """How much own rows count in each block of a sum: sums of weights and of squares.
+    """Weights of rows in each block of a sum: totals, and totals of squares.
 
-    Both add up over blocks of rows and over parties. With them, everybody knows the
-    effective number of rows behind a block (Kish), the square of the first over the
-    second.
+    Both are added over blocks of rows and parties. Their ratio, the squared total over
+    the total of squares, is the effective number of rows of a block (Kish).
 
     Attributes
     ----------
@@ -170,15 +169,14 @@ class RowWeights(NamedTuple):
     squares : ndarray of shape (n_blocks,) or None
         None where weights are zeros and ones, so that they are the same.
     cells : ndarray of shape (n_cells,), default=()
-        Numbers of rows of which a sum tells hardly more than how many there are, such
-        as those with one of two values of a column: held against the smallest count
-        of a table, and not against the fewest rows of a block.
+        Counts that a sum discloses, such as the rows with one of two values of a
+        column: compared with the smallest count of a table instead of the fewest rows.
     columns : tuple of (int, str or tuple of these), default=()
-        Which column of X, or what beside it, each block, cell and side belongs to, for
-        a refusal that helps.
+        Column of X, or other values per row, of each block, cell and side, for
+        refusals.
     sides : ndarray of shape (2, n_sides), default=()
-        Like cells, of weights that vary: sums of these and of their squares, in any
-        unit. One row may be nearly all of a sum, whatever others have.
+        Like cells, for weights that vary: sums of these and of their squares, in any
+        unit. One row may be nearly all of a sum.
     """
 
     total: np.ndarray
@@ -232,7 +230,7 @@ class Sum:
 
 
 class Release(Sum):
-    """A sum for the researcher: parties tell it, once they know how many rows it has.
+    """A sum that parties disclose to the researcher, if it has enough rows.
 
     Parameters
     ----------
@@ -271,11 +269,11 @@ class Tell:
     messages : dict of str to object
         For some peers, or for none, to wait for theirs.
     what : str
-        What peers find in them.
+        Description for the ledger.
     kind : str, default="share"
-        How the ledger calls it.
+        Kind of the messages in the ledger.
     waits : bool, default=True
-        Whether there is something to wait for; else nobody keeps the party waiting.
+        Whether messages of peers are expected.
     """
 
     messages: dict[str, Any]
@@ -287,7 +285,7 @@ class Tell:
 def converse(
     steps: Generator[dict, Any, Any], what: str, kind: str = "share", waits: bool = True
 ) -> Generator[Tell, dict, Any]:
-    """Carry what one side of a conversation says, sealed, until it has what it wants.
+    """Exchange sealed messages with peers until a generator returns.
 
     Parameters
     ----------
@@ -322,13 +320,12 @@ def converse(
 
 @dataclass(frozen=True, eq=False)
 class Hear:
-    """A choice of the researcher, which all parties hear alike.
+    """A choice of the researcher, the same for all parties.
 
     Parameters
     ----------
     check : callable
-        Takes what was heard; returns what the program gets, raises ValueError if it
-        is not what was asked for.
+        Takes the choice; returns what the program gets, or raises ValueError.
     what : str
     """
 
@@ -398,7 +395,7 @@ class Me:
 
         Anything but finite numbers is refused, at the latest when it is read, and so is
         a column with gaps that hardly any own row has; under noise it is missing
-        instead, since a refusal would tell that there is such a row. Not to be changed
+        instead, since a refusal would reveal such a row. Not to be changed
         in place.
 
         Parameters

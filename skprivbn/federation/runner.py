@@ -73,7 +73,7 @@ class Runner:
     name : str
         The party's name in the roster.
     block : dict of str to array
-        Its data. They never leave this object but by what a program yields.
+        Its data. Only what a program yields leaves this object.
     find_protocol : callable
         From a path to a :class:`Program`, or None if not allowed here.
     find_backend : callable
@@ -84,11 +84,10 @@ class Runner:
     pins : dict of str to bytes, default=None
         Identities of the other parties, known beforehand.
     debug : bool, default=False
-        Let exceptions through instead of turning them into codes. For developing
-        a protocol on data that are nobody's secret.
+        Raise exceptions instead of returning codes: for developing a protocol on
+        public data.
     shared : dict, default=None
-        Where simulated parties find what others have made of the same: the terms, and
-        what two of them share, which is then made once, and not at both ends.
+        Cache of simulated parties: terms, and keys that two of them share.
     """
 
     def __init__(

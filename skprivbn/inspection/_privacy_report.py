@@ -40,7 +40,7 @@ MAX_NAMES, MAX_ERRORS = 30, 6
 def privacy_report(
     estimator: Any, path: str | PathLike | None = None, *, title: str | None = None
 ) -> str | None:
-    """Write two pages, for people who do not program, on what a fit told to whom.
+    """Write a report of two pages for a data protection officer: who learnt what.
 
     The report is made from the fit's own record, `ledger_`. It answers five questions
     first: whether anybody learnt who is in another's file, what the researcher read,

@@ -48,7 +48,7 @@ _CONVERT = {
 class PrivacyAccountant:
     """Counts the privacy that releases cost, and refuses what exceeds the budget.
 
-    One accountant stands for one set of private rows. Hand it to every estimator
+    One accountant belongs to one set of private rows. Pass it to every estimator
     that is fitted on them: clones made by a grid search or a pipeline keep counting
     on the same object.
 

@@ -212,7 +212,7 @@ class FlareFederation:
         return self._introduction.datasets
 
     def rules(self) -> LedgerTable:
-        """Return what the sites allow for the dataset, side by side.
+        """Return the rules of all sites for the dataset, side by side.
 
         Returns
         -------
@@ -226,7 +226,7 @@ class FlareFederation:
         return LedgerTable(["rule", *self.sites], rows)
 
     def dry_run(self, estimator: Any, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Ask sites what they would say to a fit, without fitting.
+        """Ask the sites whether they would accept a fit, without fitting.
 
         Rules that depend on the number of rows are left out, as the answer would tell
         it. Of an estimator that opens several sessions, the first is asked about.
