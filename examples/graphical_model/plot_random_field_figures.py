@@ -107,15 +107,15 @@ for ax in axes:
 # Divergence by the number of records
 # -----------------------------------
 # Third-order chains above, Erdos-Renyi graphs below; medians of ten trials: two
-# releases of each of five populations (the paper: five releases). "naive" has a penalty of
-# 1e-9, and "cgm" is better than that everywhere, as in the paper; "naive" with the best
-# of eight penalties, chosen knowing the truth (dotted), is better than "cgm" in most
-# cases. With 10,000 records and epsilon = 0.1 "cgm" is worse than the uniform field.
-# "auto" is better than both, except for the smallest data with the smallest epsilon:
-# there it sees nothing but noise and returns the uniform field. Private gradient
-# descent has the weaker guarantee, delta = 1/N, and its learning rate, steps and
-# batches are tuned on one population, knowing the truth. It is better than all others
-# wherever it was run: epsilon 0.5 and 1, up to 100,000 records.
+# releases of each of five populations (the paper: five releases). "naive" has a penalty
+# of 1e-9, and "cgm" is better than that everywhere, as in the paper; "naive" with the
+# best of eight penalties, chosen knowing the truth (dotted), is better than "cgm" in
+# most cases. With 10,000 records and epsilon = 0.1 "cgm" is worse than the uniform
+# field. "auto" is better than both, except for the smallest data with the smallest
+# epsilon: there it sees nothing but noise and returns the uniform field. Private
+# gradient descent has the weaker guarantee, delta = 1/N, and its learning rate, steps
+# and batches are tuned on one population, knowing the truth. It is better than all
+# others wherever it was run: epsilon 0.5 and 1, up to 100,000 records.
 
 styles = {
     "random": {"color": "0.7", "linestyle": "-"},
