@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from numbers import Integral
 from typing import Any, ClassVar
 
@@ -78,7 +79,6 @@ class ColumnsMixin(TransformerMixin):
         self._on_columns = inner
         return self
 
-    @by_holders
     def transform(self, X: TableLike) -> np.ndarray | HorizontalPartition:
         """Transform rows, locally.
 
@@ -157,6 +157,24 @@ class ColumnsMixin(TransformerMixin):
         made = self._inverse(X[:, :n_made])
         both = np.hstack([made, X[:, n_made:].astype(X.dtype)])
         return both[:, np.argsort([*self._places, *self._rest])]
+
+
+def _keeping_partitions(method):
+    """Let a partition stay one, whatever ``set_output`` says."""
+
+    @wraps(method)
+    def call(self, X, *args, **kwargs):
+        given = method.__wrapped__ if is_partition(X) else method
+        return given(self, X, *args, **kwargs)
+
+    return call
+
+
+# scikit-learn has wrapped both, to make dataframes of what they return
+ColumnsMixin.transform = by_holders(ColumnsMixin.transform)  # type: ignore[method-assign]
+ColumnsMixin.fit_transform = _keeping_partitions(  # type: ignore[method-assign]
+    TransformerMixin.fit_transform
+)
 
 
 def _find_places(columns, X):

@@ -215,6 +215,9 @@ def test_partitions_stay_partitions(estimator):
         transformed._blocks["1"]["X"], estimator.transform(X[PARTY == 1])
     )
     np.testing.assert_array_equal(transformed._blocks["1"]["y"], np.arange(150)[1::4])
+    with config_context(transform_output="pandas"):
+        assert isinstance(estimator.transform(partition), HorizontalPartition)
+        assert isinstance(estimator.fit_transform(partition), HorizontalPartition)
 
 
 @pytest.mark.parametrize("estimator", TRANSFORMERS)

@@ -1,10 +1,12 @@
 """One way to charge, for all estimators with epsilon."""
 
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
@@ -246,6 +248,12 @@ def test_a_step_without_noise_in_front_of_a_private_one_is_warned_of(wrap):
             privacy_report(make_pipeline(exact, *between, network))
         )
     noisy = clone(noisy).set_params(epsilon=50.0, accountant=ACCOUNTANT)
+    with (  # a dataframe of what was transformed is another object
+        config_context(transform_output="pandas"),
+        pytest.warns(PrivacyLeakWarning, match="nobody to hide"),
+        pytest.warns(PrivacyLeakWarning, match="StandardScaler in front of"),
+    ):
+        make_pipeline(exact, deepcopy(network)).fit(X)
     private = make_pipeline(noisy, network).fit(X)
     assert "2 parts together have epsilon = 100." in privacy_report(private)
     make_pipeline(bins, network).fit(X)

@@ -243,6 +243,10 @@ def _reader(column):
 
 
 def _whole(cell):
+    if isinstance(cell, str):
+        # as pandas writes whole numbers of a column with gaps: 127.0
+        digits, _, zeros = cell.strip().partition(".")
+        cell = cell if zeros.strip("0") else digits
     number = int(cell)
     if not isinstance(cell, str) and number != cell:
         raise ValueError("not whole")

@@ -144,6 +144,16 @@ def test_whole_numbers_are_whole():
         with pytest.raises(CellError, match="cell 0: '?1.5'? is not a whole number"):
             parse_cells(cells, Column("int"), (), where)
     assert parse_cells(np.array([1.0, 2.0]), Column("int"), (), where).dtype == np.int64
+    # as pandas writes a column with gaps, beyond the precision of floats, too
+    cells = ["127.0", "-3", "9007199254740993.0"]
+    assert parse_cells(cells, Column("int"), (), where).tolist() == [
+        127,
+        -3,
+        2**53 + 1,
+    ]
+    for text in ("1.05", "0x10", ".0", "1.0.0"):
+        with pytest.raises(CellError, match="is not a whole number"):
+            parse_cells([text], Column("int"), (), where)
 
 
 @pytest.mark.parametrize("name", ["stays.csv", "stays.parquet", "stays.db"])
