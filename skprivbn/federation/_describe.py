@@ -85,6 +85,12 @@ class TableSummary:
         )
         return pandas.DataFrame(self.counts, rows, columns)
 
+    def __repr__(self):
+        return repr(self._lines())
+
+    def _repr_html_(self):
+        return self._lines()._repr_html_()
+
     def _lines(self):
         first, second = self.columns
         head = [f"{first} \\ {second}", *map(str, self.states[1])]

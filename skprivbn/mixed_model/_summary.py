@@ -22,6 +22,20 @@ def _print_p(p):
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
+def _decimals(sizes):
+    """Return the decimals, from 4 to 10, that show two digits of all positive sizes."""
+    sizes = np.asarray(sizes, dtype=float)
+    least = min(sizes[np.isfinite(sizes) & (sizes > 1e-9)], default=1.0)
+    return int(np.clip(1 - np.floor(np.log10(least)), 4, 10))
+
+
+def _aligned(values, decimals, width):
+    """Write numbers below each other."""
+    texts = [f"{value:.{decimals}f}" for value in values]
+    width = max([width, *map(len, texts)])
+    return [text.rjust(width) for text in texts]
+
+
 @dataclass(frozen=True)
 class VarianceComponents:
     """Variances and correlations of random effects; prints as R's ``VarCorr``.
@@ -103,10 +117,10 @@ class VarianceComponents:
         return pandas.DataFrame(list(self._rows()), columns=columns)
 
     def _table(self):
-        rows = [
-            (group, name, f"{variance:9.4f}", f"{scale:9.4f}", related)
-            for group, name, variance, scale, related in self._rows()
-        ]
+        groups, effects, variances, scales, related = zip(*self._rows())
+        decimals = _decimals(variances)
+        numbers = (_aligned(values, decimals, 9) for values in (variances, scales))
+        rows = list(zip(groups, effects, *numbers, related))
         header = ["Random effects", "", "Variance", "Std. Dev.", "Corr."]
         return LedgerTable(header, rows)
 
@@ -319,10 +333,15 @@ class GLMMSummary:
         return "\n".join([*parts, r"\end{tabular}"])
 
     def _table(self):
-        rows = [
-            (name, f"{b:9.4f}", f"{error:10.4f}", f"{z:7.2f}", _print_p(p))
-            for name, b, error, z, p in zip(self.names, *self._columns().values())
-        ]
+        estimates, errors, z, p = self._columns().values()
+        decimals = _decimals(errors)
+        columns = (
+            _aligned(estimates, decimals, 9),
+            _aligned(errors, decimals, 10),
+            _aligned(z, 2, 7),
+            map(_print_p, p),
+        )
+        rows = list(zip(self.names, *columns))
         return LedgerTable(["Fixed effects", *self._columns()], rows)
 
     def _lines(self):

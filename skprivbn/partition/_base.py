@@ -115,7 +115,8 @@ class LocalPartition:
         raise PartitionError(
             f"a {type(self).__name__} does not become an array, which would pool what "
             "the parties hold: it goes into fit, score and transform of estimators of "
-            "skprivbn, and the table of a single party into other methods"
+            "skprivbn, and the table of a single party into other methods; searches "
+            "split one table, search.fit(X, party=party)"
         )
 
 

@@ -173,7 +173,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             find_columns(labels, feature_names, "X")
         if labels is not None:
             feature_names = names_of(labels)
-        declared, given = declared_categories(X), aligned
+        declared, dtypes, given = declared_categories(X), dtypes_of(X), aligned
         X = _any_array(X)
         rows = _rows_of_parties(party, len(X))
         aligned = {
@@ -193,6 +193,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         )
         partition._places = rows
         partition._declared = dict.fromkeys(partition.names, declared)
+        partition._dtypes = dict.fromkeys(partition.names, dtypes)
         return partition
 
     @property

@@ -172,9 +172,7 @@ def _keeping_partitions(method):
 
 # scikit-learn has wrapped both, to make dataframes of what they return
 ColumnsMixin.transform = by_holders(ColumnsMixin.transform)  # type: ignore[method-assign]
-ColumnsMixin.fit_transform = _keeping_partitions(  # type: ignore[method-assign]
-    TransformerMixin.fit_transform
-)
+ColumnsMixin.fit_transform = _keeping_partitions(TransformerMixin.fit_transform)
 
 
 def _find_places(columns, X):

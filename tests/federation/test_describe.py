@@ -89,6 +89,8 @@ def test_quantiles_are_those_of_pandas_up_to_one_row(summary, pooled):
 def test_tables_are_those_of_pandas(summary, pooled):
     expected = pd.crosstab(pooled["ward"], pooled["sex"])
     np.testing.assert_array_equal(summary["ward", "sex"].to_frame(), expected)
+    assert repr(summary["ward", "sex"]).startswith("ward \\ sex")
+    assert "<table" in summary["ward", "sex"]._repr_html_()
     np.testing.assert_array_equal(
         summary["ward"].counts, pooled["ward"].value_counts()[WARDS]
     )

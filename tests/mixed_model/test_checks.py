@@ -204,6 +204,8 @@ def test_a_table_with_names_is_split_fitted_predicted_and_scored(rows):
     frame["died"] = pd.Categorical(labels, categories=["no", "yes"])
     partition = HorizontalPartition.from_rows(frame, party="hospital")
     assert partition.feature_names == ["age", "dose", "ward", "died"]
+    whole = HorizontalPartition.from_rows(frame.assign(died=rows["classes"])[["died"]])
+    assert whole.beside({"y": "died"})._blocks["all"]["y"].dtype.kind == "i"
     model = PrivateGLMMClassifier(slopes="age").fit(partition, y="died", cluster="ward")
     known = PrivateGLMMClassifier(slopes=["age"]).fit(
         frame[["age", "dose"]],

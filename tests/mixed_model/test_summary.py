@@ -1,5 +1,7 @@
 """Tables as journals print them: ratios, intervals and p values by name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -89,6 +91,20 @@ def test_tables_of_latex_and_markdown_show_names_as_they_are():
     markdown = make_summary().to_markdown()
     assert markdown.splitlines()[0] == "|  | Estimate | p |"
     assert markdown.splitlines()[-1] == r"| age\_60 & sex\|f | 0.02 | 0.947 |"
+
+
+@pytest.mark.parametrize("least, decimals", [(0.01, 4), (0.00101, 4), (0.00099, 5)])
+def test_the_smallest_error_keeps_two_digits_below_the_others(least, decimals):
+    estimates, errors = np.array([-12345.6, 0.7, 0.02]), np.array([25.0, 0.1, least])
+    summary = replace(make_summary(), estimates=estimates, standard_errors=errors)
+    *_, first, _, last = str(summary).splitlines()
+    assert f"{estimates[0]:.{decimals}f}" in first
+    assert f"{least:.{decimals}f}" in last
+    ends = [
+        line.index(f"{e:.{decimals}f}") + len(f"{e:.{decimals}f}")
+        for line, e in zip((first, last), (errors[0], errors[2]))
+    ]
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize(
