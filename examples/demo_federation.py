@@ -5,6 +5,8 @@ and communicate over loopback with mutual TLS, as between organisations; all are
 stopped at the end.
 """
 
+import argparse
+import sys
 import tempfile
 import textwrap
 import time
@@ -53,6 +55,12 @@ def print_ledger(ledger):
 
 def main():
     """Provision, start, fit, print, stop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    words = (
+        "leave the sites running until Enter is pressed, to look at one as a steward"
+    )
+    parser.add_argument("--wait", action="store_true", help=words)
+    waits = parser.parse_args().wait
     X, _, party = make_partitioned_blobs(600, n_parties=3, random_state=0)
     names = np.array(HOSPITALS)[np.unique(party, return_inverse=True)[1]]
     start = time.perf_counter()
@@ -94,6 +102,12 @@ def main():
             log = local.kits["south"] / "local" / "skprivbn_audit.jsonl"
             print("end of the audit log of site south:")
             federation_command(["audit", "--last", "3", str(log)])
+            if waits:
+                print("\nin another terminal:")
+                for command in ("status", "audit", "console"):
+                    kit = local.kits["north"]
+                    print(f"{sys.executable} -m skprivbn.federation {command} {kit}")
+                input("Enter stops everything ")
         say("everything is stopped")
 
 

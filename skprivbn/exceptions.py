@@ -85,7 +85,8 @@ class PartyError(RuntimeError):
         "or a certificate is not the one it names",
         "unknown-dataset": "it has no such dataset, or not with these columns, or not "
         "for this researcher",
-        "pending": "a person there has to approve the question first, and has not yet",
+        "pending": "a person there has to approve the question first, and has not yet: "
+        "fit again later, which is the same question, or connect with approved_within=",
         "denied": "a person there has denied the question",
         "invalid-data": "its data do not fit what the estimator needs, or cannot be "
         "read (a site has the details in its own skprivbn_errors.log)",
