@@ -26,7 +26,7 @@ from skprivbn.crypto.shares._ot_extension import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation.gate import check_cells
+from skprivbn.federation.gate import check_cells, check_shares
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -122,9 +122,11 @@ class Standardised:
     ----------
     me : Me
     X : ndarray of shape (n_records, n_columns)
+    at : sequence of int, default=()
+        Positions among all own columns, if there are others, to name them.
     """
 
-    def __init__(self, me, X):
+    def __init__(self, me, X, at=()):
         self.mean, self.scale = X.mean(axis=0), X.std(axis=0)
         if not vary(self.mean, self.scale**2).all() or len(X) < 2:
             raise PartyRefusal("invalid-data")
@@ -138,6 +140,8 @@ class Standardised:
         self.integers = integers.astype(np.int64)
         # of the records that all have, there may be few
         check_cells(self.standard, me.min_rows, me.min_cell_count)
+        # nor may a combination of own columns be about one: its products tell others'
+        check_shares(me, [self.standard], self.standard.T @ self.standard, at)
 
     def summary(self):
         """Return what it can compute alone, and what the result tells anyway."""

@@ -214,9 +214,10 @@ class OwnColumns:
         labelled = [v for v in own if v not in terms.continuous]
         at, names = [own.index(v) for v in labelled], [terms.names[v] for v in labelled]
         declared = [terms.states[v] for v in labelled]
+        rest = [i for i in range(len(own)) if i not in at]
         codes, states = encode_or_refuse(X, at, names, declared)
         with refuse_malformed("invalid-data"):
-            values = to_numbers(X[:, [i for i in range(len(own)) if i not in at]])
+            values = to_numbers(X[:, rest])
         check_labels(
             me,
             ((i, X[:, i].tolist()) for i, known in zip(at, declared) if not known),
@@ -224,7 +225,7 @@ class OwnColumns:
         check_unlike(codes, [len(labels) for labels in states], self.least_cell, at)
         self.codes = dict(zip(labelled, codes.T))
         self.states = dict(zip(labelled, states))
-        self.numbers = Standardised(me, values) if values.size else None
+        self.numbers = Standardised(me, values, rest) if values.size else None
         # sums of such a column would count its values, in configurations of others
         few = self.numbers and (count_values(values) <= FEW_VALUES).any()
         require(self.least_cell <= 1 or not few, "too-detailed", "few values")

@@ -6,7 +6,12 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
-from skprivbn.structure import FederatedBayesianNetwork, PrivateK2StructureLearner
+from skprivbn.structure import (
+    FederatedBayesianNetwork,
+    FederatedGaussianBayesianNetwork,
+    PrivateK2StructureLearner,
+)
+from skprivbn.structure.gaussian import _columns
 from tests.federation.flare.hospitals import make_rows, site_files, write_tables
 from tests.federation.site.loopback import connect, make_sites, open_sites
 
@@ -103,3 +108,44 @@ def test_what_is_wrong_with_columns_is_said(
     with pytest.raises(PartyError) as caught:
         learner.fit(X)
     assert (caught.value.code, caught.value.columns) == (code, columns)
+
+
+def read_from_alike(folder, monkeypatch):
+    """Fit; the bank, whose columns differ in the first record, reads the insurer's."""
+    first, claims = np.random.default_rng(0).normal(size=(2, 300))
+    second, read = first + (np.arange(300) == 0), []
+    tables = {
+        "bank": np.column_stack([first, second]).tolist(),
+        "insurer": claims[:, None].tolist(),
+    }
+    kinds = {
+        "bank": {"first": '"float"', "second": '"float"'},
+        "insurer": {"claims": '"float"'},
+    }
+    honest = _columns.can_be_correlations
+    monkeypatch.setattr(
+        _columns,
+        "can_be_correlations",
+        lambda found: read.append(found) or honest(found),
+    )
+    names = ["FederatedGaussianBayesianNetwork"]
+    columns = open_sites(folder, tables, kinds, names).columns()
+    FederatedGaussianBayesianNetwork().fit(columns)
+    # the insurer's scale is part of the result
+    of_bank = read[0][:2, 2] * [first.std(), second.std()]
+    return 300 * (of_bank[1] - of_bank[0]) * claims.std() + claims.mean(), claims[0]
+
+
+def test_attack_products_of_two_columns_that_differ_in_one_record(
+    tmp_path, monkeypatch
+):
+    with pytest.raises(PartyError) as caught:
+        read_from_alike(tmp_path, monkeypatch)
+    assert (caught.value.party, caught.value.code) == ("bank", "too-few-rows")
+    assert caught.value.columns == ("first", "second")
+
+
+def test_without_looking_at_combinations_the_record_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(_columns, "check_shares", lambda *arguments: None)
+    value, expected = read_from_alike(tmp_path, monkeypatch)
+    assert value == pytest.approx(expected, abs=0.05)
