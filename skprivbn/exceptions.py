@@ -146,11 +146,11 @@ class PartyError(RuntimeError):
         "say states={name: 'continuous'} where the estimator has it)",
         "gaps": "have gaps: fill them first (rows with FederatedSimpleImputer), or "
         "take missing='skip' where the estimator has it",
-        "too-few-rows": "have a level, an outlier, or a difference between them, that "
-        "is about fewer rows of all sites than the strictest of them allows (min_rows, "
-        "min_cell_count): join rare levels with a larger min_frequency= of an encoder, "
-        "leave out columns of two levels or with outliers, or use epsilon= where the "
-        "estimator has it",
+        "too-few-rows": "have a level, several together, an outlier, or a difference "
+        "that is about fewer rows of all sites than the strictest of them allows "
+        "(min_rows, min_cell_count): join rare levels with a larger min_frequency= of "
+        "an encoder, leave out columns of two levels or with outliers, have fewer "
+        "parents (max_parents=), or use epsilon= where the estimator has it",
         "too-detailed": "have a level that few of its rows have, or are alike but for "
         "few rows (min_cell_count): join rare levels with a larger min_frequency= of "
         "an encoder (clusters: with map in the site files), leave out columns of two "

@@ -38,6 +38,8 @@ ESTIMATORS = [
     "describe",
 ]
 
+COST_BY_WARD = ("cost", "ward")
+
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -333,7 +335,7 @@ def test_attack_a_configuration_that_is_nearly_one_row(tmp_path, monkeypatch):
     sites, cost = rare_ward(tmp_path, 200.0), 200.0
     with pytest.raises(PartyError) as caught:
         effect_of_ward(sites)
-    assert caught.value.code == "too-few-rows"
+    assert (caught.value.code, caught.value.columns) == ("too-few-rows", COST_BY_WARD)
     # the twin
     count_otherwise(monkeypatch)
     assert effect_of_ward(sites) == pytest.approx(cost, rel=0.05)

@@ -15,6 +15,11 @@ from skprivbn.mixed_model import (
 from skprivbn.mixture import PPEMGaussianMixture, _em
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.programs import _moments
+from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure.gaussian import _federated
+from skprivbn.structure.gaussian import _program as _network
+from skprivbn.structure.gaussian._scores import N_FUNCTIONS, expand
+from skprivbn.utils._linalg import symmetric
 from tests.federation.site.loopback import open_sites
 
 NAMES = ("north", "south", "west")
@@ -22,12 +27,13 @@ N_ROWS = 400
 N_TOTAL = len(NAMES) * N_ROWS
 COLUMNS = {"before": '"float"', "after": '"float"', "died": '["no", "yes"]'}
 ESTIMATORS = [
+    "FederatedGaussianBayesianNetwork",
     "FederatedPCA",
     "PPEMGaussianMixture",
     "PrivateGLMMClassifier",
     "PrivateGLMMRegressor",
 ]
-ROOMS = (_em, _linear, _moments, _program)
+ROOMS = (_em, _linear, _moments, _network, _program)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -163,6 +169,54 @@ def test_attack_a_component_in_which_one_row_has_costs(tmp_path, monkeypatch, ki
     assert (caught.value.code, caught.value.columns) == ("too-few-rows", ("cost",))
     without_shares(monkeypatch)
     assert cost_of_old(sites, kind) == pytest.approx(31.25, rel=1e-3)
+
+
+def value_by_functions(sites, monkeypatch):
+    """Return the value of an outlier, by functions that are combined to be zero nearby.
+
+    What is left of a column after its bounded functions is that of rows far out.
+    """
+    told, learn = [], _federated.learn_moments
+    monkeypatch.setattr(
+        _federated,
+        "learn_moments",
+        lambda *arguments: told.append(learn(*arguments)) or told[-1],
+    )
+    FederatedGaussianBayesianNetwork(basis="sigmoid").fit(sites.rows(["cost", "age"]))
+    (moments, found), size = told[0], slice(0, N_FUNCTIONS)
+    products = N_TOTAL * symmetric(found["functions"])[size, size]
+    known = np.random.default_rng(1).normal(size=(100_000, 1))
+    functions = expand(known, "sigmoid")
+    fitted = np.linalg.lstsq(np.c_[functions[:, 1:], np.ones(len(known))], known)[0]
+    left = np.append(1.0, -fitted[:-1, 0])
+    values = np.linspace(4, 20, 1601)[:, None]
+    squares = (expand(values, "sigmoid") @ left - fitted[-1, 0]) ** 2
+    # but for what is left of the others
+    rest = N_TOTAL * np.mean((functions @ left - fitted[-1, 0]) ** 2)
+    scale = np.sqrt(moments.covariance[0, 0])
+    nearest = np.abs(squares - (left @ products @ left - rest)).argmin()
+    return values[nearest].item() * scale + moments.mean[0]
+
+
+def test_attack_functions_of_a_column_that_leave_one_row(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3, N_ROWS, 2))
+    X[0, 7, 0] = 10.0
+    columns = {"cost": '"float"', "age": '"float"'}
+
+    def sites(folder, X):
+        folder.mkdir()
+        tables = {name: rows.tolist() for name, rows in zip(NAMES, X)}
+        rules = "max_exact_numbers = 3"
+        return open_sites(folder, tables, columns, ESTIMATORS, rules)
+
+    hidden = sites(tmp_path / "outlier", X)
+    with pytest.raises(PartyError) as caught:
+        value_by_functions(hidden, monkeypatch)
+    assert (caught.value.code, caught.value.columns) == ("too-few-rows", ("cost",))
+    value_by_functions(sites(tmp_path / "none", np.clip(X, -3, 3)), monkeypatch)
+    without_shares(monkeypatch)
+    assert value_by_functions(hidden, monkeypatch) == pytest.approx(10.0, abs=0.5)
 
 
 def me_with(min_rows, min_cell_count, **options):

@@ -15,7 +15,7 @@ import numpy as np
 from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program, row_blocks
 from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
-from skprivbn.federation.gate import rows_of_sizes
+from skprivbn.federation.gate import check_shares, rows_of_sizes
 from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
@@ -32,7 +32,7 @@ from skprivbn.structure.gaussian._scores import (
     noise_on_correlations,
 )
 from skprivbn.utils import column_names
-from skprivbn.utils._linalg import upper
+from skprivbn.utils._linalg import symmetric, upper
 
 #: partial correlation that a network's edge may well have
 WEAK = 0.3
@@ -109,8 +109,12 @@ def network_moments(me: Me) -> Generator[Any, Any, dict]:
     weigh = partial(_weigh, rows, lambda X: expand((X - mean) / scale, terms.basis))
     total = yield Sum(own, "sums and products of basis functions", weigh)
     means, products = np.split(total / n, [N_FUNCTIONS * len(mean)])
+    about = own[: len(means)] / max(len(rows), 1)
     if terms.centre == "pooled":
-        products = products - upper(np.outer(means, means))
+        products, about = products - upper(np.outer(means, means)), means
+    blocks = (expand((X - mean) / scale, terms.basis) - about for X in row_blocks(rows))
+    columns = np.repeat(np.arange(len(mean)), N_FUNCTIONS).tolist()
+    check_shares(me, blocks, n * symmetric(products), columns)
     return found | {"functions": products}
 
 

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations_with_replacement
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -355,9 +357,23 @@ class OwnRows:
             cells, sides = zip(*map(self._count_values, asked))
             cells = np.concatenate([self._left_out(), *cells])
             total, sides = np.concatenate(counted), np.hstack(sides)
-            return RowWeights(total, None, cells, sides=sides)
+            return RowWeights(total, None, cells, self._columns_of(asked), sides)
 
         return np.concatenate(parts), weigh
+
+    def _columns_of(self, asked):
+        """Say which columns each number is about: blocks, cells, then sides."""
+        numbers, sizes = self.terms.continuous, self.n_states
+        blocks, cells, sides = [], [*numbers * 2, *[*range(len(sizes))] * 2], []
+        pairs = list(combinations_with_replacement(numbers, 2))
+        for given in asked:
+            size = prod(sizes[v] for v in given)
+            blocks += [tuple(given)] * size
+            cells += np.repeat(numbers * 2 * N_PARTITIONS, size).tolist()
+            cells += [v for v in given for _ in range(sizes[v])]
+            about = [(v,) for v in numbers] * 2 + pairs
+            sides += [(*v, *given) for v in about for _ in range(size)]
+        return (*blocks, *cells, *sides)
 
     def _left_out(self):
         """Count rows that lack an entry: sums with and without them differ by these.
