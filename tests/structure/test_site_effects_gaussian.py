@@ -13,6 +13,7 @@ from skprivbn.structure import FederatedGaussianBayesianNetwork, _site_effects
 from skprivbn.structure._site_effects import families
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
 from tests.federation.site.loopback import open_sites
+from tests.federation.test_gate_shares import without_shares
 
 
 def differing_sites(seed, d=6, n_sites=10, n_rows=100, share=0.5):
@@ -162,6 +163,10 @@ def test_attack_a_column_that_repeats_another_but_for_one_patient(
         model.fit(rows)
     assert caught.value.code == "too-few-rows"
     assert not read
+    # one defence alone: residuals are weighed
+    without_shares(monkeypatch)
+    with pytest.raises(PartyError, match="log-likelihoods of mechanisms"):
+        model.fit(rows)
     # the twin: all rows are said to count alike
     monkeypatch.setattr(
         _site_effects,

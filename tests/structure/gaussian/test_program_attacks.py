@@ -9,6 +9,7 @@ from skprivbn.structure.gaussian import _columns, _program
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
 from skprivbn.structure.gaussian._scores import expand
 from tests.federation.site.loopback import open_sites
+from tests.federation.test_gate_shares import without_shares
 
 NAMES = ("north", "south", "west")
 N_ROWS = 80
@@ -53,8 +54,11 @@ def test_attack_powers_of_a_column_of_few_values(open_rows, monkeypatch):
     stays[0, 0] = 3
     rows = open_rows(stays[:, :, None], "stays")
     assert code_of(count_values, rows) == "too-detailed"
-    # the twin: one has three stays
+    # one defence alone: powers can be combined such that one row is left
     monkeypatch.setattr(_program, "check_few_values", lambda *arguments: None)
+    assert code_of(count_values, rows) == "too-few-rows"
+    # the twin: one has three stays
+    without_shares(monkeypatch)
     np.testing.assert_allclose(count_values(rows), [59, 60, 1, 60, 60, 0], atol=1e-6)
 
 
