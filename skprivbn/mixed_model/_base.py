@@ -20,6 +20,7 @@ from skprivbn.mixed_model._checks import (
     check_target,
     check_weights,
     cluster_keys,
+    declared_classes,
     declared_clusters,
     finite_per_row,
     name_columns,
@@ -28,7 +29,6 @@ from skprivbn.mixed_model._checks import (
     require_y,
     split_clusters,
     warn_of_estimates,
-    warn_of_order,
     warn_of_same_clusters,
     warn_of_survey,
 )
@@ -297,10 +297,8 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
         partition = self._check_rows(X, party, **beside)
         keys = [key for key in cluster_keys(8) if key in partition.aligned]
         require_columns(self, partition, keys)
-        self._learn_watched(X, y, partition, list(names or keys))
-        if self._target == "classes":
-            warn_of_order(self.classes_.tolist(), X, given)
-        return self
+        classes = declared_classes(X, given) if self._target == "classes" else None
+        return self._learn_watched(X, y, partition, list(names or keys), classes)
 
     @property
     def _effects(self):
@@ -324,7 +322,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
     def _max_iter(self):
         return self.max_iter or _MAX_ITER[self.method]
 
-    def _learn(self, partition, factors, progress):
+    def _learn(self, partition, factors, classes, progress):
         if not factors:
             others = [name for name in partition.aligned if name != "y"]
             warn_user(
@@ -333,6 +331,7 @@ class BaseGLMM(CallbackSupportMixin, RenamedParameters, FederatedEstimator):
                 + (f" (what was given with the rows: {others})" if others else "")
             )
         terms = self._make_terms(factors, "offset" in partition.aligned)
+        terms = replace(terms, classes=classes)
         is_remote = isinstance(partition, RemoteRows)
         if self.small_clusters == "auto" and is_remote and len(factors) == 1:
             declared = partition.schema[partition.aligned["cluster"]]

@@ -10,8 +10,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from skprivbn.exceptions import PartitionError
 from skprivbn.mixed_model._clusters import OTHER, merged_label
 from skprivbn.mixed_model._terms import INTERCEPT
+from skprivbn.partition import HorizontalPartition, RemoteRows
 from skprivbn.partition._base import check_labels
-from skprivbn.partition._horizontal import HorizontalPartition, one_per_row
+from skprivbn.partition._horizontal import one_per_row
 from skprivbn.utils import warn_leak, warn_user
 from skprivbn.utils._validation import declared_labels, keep_types, read_labels
 
@@ -36,25 +37,20 @@ def require_y(estimator, y):
         raise ValueError(f"{name} requires y to be passed, but the target y is None")
 
 
-def warn_of_order(classes, X, y):
-    """Warn if the second class is not the last of the categories that are declared.
+def declared_classes(X, y):
+    """Return the labels that a column of outcomes declares, in their order, or None.
 
     Parameters
     ----------
-    classes : list of two labels
-        Of the fitted model, in sorted order.
     X, y :
         As given to ``fit``.
     """
-    declared = declared_labels(getattr(y, "dtype", None))
-    if isinstance(X, HorizontalPartition) and isinstance(y, str):
-        declared = X.declared(y)
-    if [label for label in declared or [] if label in classes] == classes[::-1]:
-        warn_user(
-            f"the model is of y = {classes[1]!r}, the last class in sorted order, but "
-            f"the categories of y are declared in the order {declared}: give a column "
-            f"of booleans, y == {classes[0]!r}, to model the other one"
-        )
+    if isinstance(y, str) and isinstance(X, RemoteRows):
+        kind = X.schema.get(y)
+        return list(kind) if isinstance(kind, list) else None
+    if isinstance(y, str) and isinstance(X, HorizontalPartition):
+        return X.declared(y)
+    return declared_labels(getattr(y, "dtype", None))
 
 
 def require_columns(estimator, partition, factors):

@@ -63,7 +63,8 @@ class PrivateGLMMClassifier(FittedGLMMMixin, ClassifierMixin, BaseGLMM):
     Attributes
     ----------
     classes_ : ndarray of shape (2,)
-        Labels of the classes. The model is for the probability of the second.
+        Labels of the classes, in the order that their column declares, else sorted.
+        The model is for the probability of the second.
     coef_ : ndarray of shape (1, n_features)
         Fixed effects.
     intercept_ : ndarray of shape (1,)
@@ -453,10 +454,10 @@ class PrivateGLMMRegressor(FittedGLMMMixin, RegressorMixin, BaseGLMM, PrivateEst
         self.accountant = accountant
         self.min_honest = min_honest
 
-    def _learn(self, partition, factors, progress):
+    def _learn(self, partition, factors, classes, progress):
         if self.epsilon is None:
             charge(self, "estimates of a mixed model")
-            super()._learn(partition, factors, progress)
+            super()._learn(partition, factors, classes, progress)
             return
         terms = NoisyMixedTerms(
             clusters=self._public_clusters(partition, factors),

@@ -456,7 +456,8 @@ def _tell_labels(me, rows):
             telling, "labels of its classes and clusters", "public"
         )
     held = told.values()
-    classes = _union([party["classes"] for party in held])
+    classes, order = _union([party["classes"] for party in held]), terms.classes or []
+    classes.sort(key=lambda c: order.index(c) if c in order else len(order))
     if terms.clusters is not None:
         return classes, terms.clusters
     names = range(len(rows.labels))

@@ -181,6 +181,8 @@ class MixedTerms(Terms):
         Of the Metropolis chains.
     max_iter : int
     tol : float
+    classes : list or None
+        Labels of y in the order that its column declares; sorted if None.
     clusters : list of list or None
         Labels of each factor, if they are public.
     min_parties, min_cluster_rows : int
@@ -213,6 +215,7 @@ class MixedTerms(Terms):
     seed: int = 0
     max_iter: int = 100
     tol: float = 1e-10
+    classes: list[Any] | None = None
     clusters: list[Any] | None = None
     min_parties: int = 2
     min_cluster_rows: int = 5

@@ -231,21 +231,26 @@ def test_a_table_with_names_is_split_fitted_predicted_and_scored(rows):
         model.fit(frame[columns[:2]], labels, party="hospital")
 
 
-@pytest.mark.parametrize("order", [["no", "yes"], ["yes", "no"]])
-def test_another_order_of_declared_classes_is_warned_of(rows, order, recwarn):
+@pytest.mark.parametrize("order", [["no", "yes"], ["yes", "maybe", "no"]])
+def test_the_last_declared_class_is_modelled_as_in_r(rows, order):
     labels = np.array(["no", "yes"])[rows["classes"]]
     frame = pd.DataFrame({"dose": rows["X"][:, 0], "died": labels})
+    usual = PrivateGLMMClassifier().fit(frame[["dose"]], labels, party=rows["party"])
     frame["died"] = pd.Categorical(labels, categories=order)
-    blocks = {name: frame[rows["party"] == name] for name in range(3)}
-    partition = HorizontalPartition({str(k): table for k, table in blocks.items()})
-    recwarn.clear()
-    for X, y in ((partition, "died"), (frame[["dose"]], frame["died"])):
-        party = None if X is partition else rows["party"]
-        PrivateGLMMClassifier().fit(X, y, party=party)
-    said = [str(warning.message) for warning in recwarn]
-    said = [words for words in said if "sorted order" in words]
-    assert len(said) == (2 if order == ["yes", "no"] else 0)
-    assert all("y = 'yes'" in words and "y == 'no'" in words for words in said)
+    blocks = {f"p{k}": frame[rows["party"] == k] for k in range(3)}
+    sign = 1 if order == ["no", "yes"] else -1
+    for X, y, party in (
+        (HorizontalPartition(blocks), "died", None),
+        (frame[["dose"]], frame["died"], rows["party"]),
+    ):
+        model = PrivateGLMMClassifier().fit(X, y, party=party)
+        assert model.classes_.tolist() == [label for label in order if label != "maybe"]
+        np.testing.assert_allclose(model.coef_, sign * usual.coef_, rtol=1e-6)
+        expected = usual.predict_proba(frame[["dose"]])[:, ::sign]
+        np.testing.assert_allclose(model.predict_proba(frame[["dose"]]), expected)
+        assert model.score(frame[["dose"]], labels) == usual.score(
+            frame[["dose"]], labels
+        )
 
 
 def test_counts_of_nothing_are_not_called_classes(rows):

@@ -306,7 +306,7 @@ def test_public_clusters_hide_who_holds_which():
     np.testing.assert_allclose(
         model.random_effects_std_[15:], model.random_effect_scale_
     )
-    with pytest.raises(ValueError, match=r"clusters lacks: \[14\]"):
+    with pytest.raises(ValueError, match=r"clusters= does not list: \[14\]"):
         PrivateGLMMClassifier(clusters=range(14)).fit(STUDY.X, **arguments)
 
 
