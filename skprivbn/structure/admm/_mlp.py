@@ -17,16 +17,9 @@ from skprivbn.bayesian_network._gaussian import normal_log_density
 from skprivbn.federation import check_received
 from skprivbn.utils._linalg import single_threaded
 
-#: hidden units of a block of rows
-_BLOCK = 1 << 16
-#: pairs of steps and changes of the gradient that curvature is read off
-_MEMORY = 10
-_PLACES = np.arange(_MEMORY)
-
-
-def _both(n_added):
-    """Return the places of the next step and of the change of the slope."""
-    return [n_added % _MEMORY, n_added % _MEMORY + _MEMORY]
+#: hidden units of all rows, of the variables that are worked on together
+_N_UNITS = 1 << 17
+_TINY = np.finfo(float).tiny
 
 
 def n_free_of_mlp(n_variables, n_hidden):
@@ -146,126 +139,63 @@ class MLPNetwork:
         return graph
 
 
+def _slopes_of_tanh(bent, out):
+    np.multiply(bent, bent, out=out)
+    np.subtract(1.0, out, out=out)
+
+
 @dataclass
 class _Descent:
-    """Where variables are on their way down, with what own rows say there.
-
-    Curvature of the loss along the last steps is kept in the compact form of L-BFGS.
-    Steps and changes of the slope enter through their inner products only: what a
-    penalty adds to those is known.
+    """Where some variables are on their way down, and what own rows say there.
 
     Parameters
     ----------
-    parameters, slope : ndarray of shape (k, p)
+    which : ndarray of int of shape (k,)
+    linear : ndarray of shape (k, p)
+        Slope of the penalty at zero.
+    parameters : ndarray of shape (k, p)
+    scores, bent, ahead, spare : ndarray of shape (k, n_hidden, n)
+        Halves of what enters hidden units, and their hyperbolic tangents; memory for
+        those at the end of a step.
+    residuals : ndarray of shape (k, n)
     loss : ndarray of shape (k,)
-    pairs : ndarray of shape (k, 2 * _MEMORY, p)
-        Steps, then changes of the slope, in places that are used in turn.
-    products : ndarray of shape (k, 2 * _MEMORY, 2 * _MEMORY)
-    n_added : int, default=0
-
-    References
-    ----------
-    Byrd, Nocedal, Schnabel. Representations of quasi-Newton matrices and their use in
-    limited memory methods. Mathematical Programming 1994.
+    slope : ndarray of shape (k, p)
+        Of the loss.
+    gradient, direction : ndarray of shape (k, p)
+        Of the objective, and where to go.
+    reach : ndarray of shape (k,)
+        Share of the next step to go: below one after a step that led up.
     """
 
+    which: np.ndarray
+    linear: np.ndarray
     parameters: np.ndarray
+    scores: np.ndarray
+    bent: np.ndarray
+    ahead: np.ndarray
+    spare: np.ndarray
+    residuals: np.ndarray
     loss: np.ndarray
     slope: np.ndarray
-    pairs: np.ndarray
-    products: np.ndarray
-    n_added: int = 0
+    gradient: np.ndarray
+    direction: np.ndarray
+    reach: np.ndarray
 
-    @classmethod
-    def begin(cls, parameters, loss, slope):
-        """Return a descent that remembers nothing."""
-        (k, p), m = parameters.shape, 2 * _MEMORY
-        memory = np.zeros((k, m, p)), np.zeros((k, m, m))
-        return cls(parameters, loss, slope, *memory)
-
-    def take(self, which):
-        """Return the descent of some variables."""
-        of_variables = (self.parameters, self.loss, self.slope, self.pairs)
-        parts = [values[which] for values in (*of_variables, self.products)]
-        return _Descent(*parts, self.n_added)
-
-    def put(self, which, part):
-        """Replace variables by how they went on; others have forgotten meanwhile."""
-        for n_added in range(self.n_added, part.n_added)[-_MEMORY:]:
-            places = _both(n_added)
-            self.pairs[:, places] = self.products[:, places] = 0.0
-            self.products[:, :, places] = 0.0
-        for name in ("parameters", "loss", "slope", "pairs", "products"):
-            getattr(self, name)[which] = getattr(part, name)
-        self.n_added = part.n_added
-
-    def move(self, parameters, loss, slope):
-        """Go on to new parameters; remember the step and forget one of long ago."""
-        places = _both(self.n_added)
-        latest = np.stack([parameters - self.parameters, slope - self.slope], axis=1)
-        self.pairs[:, places] = latest
-        new = self.pairs @ latest.mT
-        self.products[:, :, places], self.products[:, places] = new, new.mT
-        self.parameters, self.loss, self.slope = parameters, loss, slope
-        self.n_added += 1
-
-    def newton(self, gradient, rho):
-        """Return the gradient over the curvature with a penalty, variable by variable.
-
-        Parameters
-        ----------
-        gradient : ndarray of shape (k, p)
-        rho : float
-            Curvature of the penalty.
-
-        Returns
-        -------
-        ndarray of shape (k, p)
-        """
-        if self.n_added == 0:
-            return gradient / (1.0 + rho)
-        m, along = _MEMORY, (self.pairs @ gradient[:, :, None])[:, :, 0]
-        steps, mixed = self.products[:, :m, :m], self.products[:, :m, m:]
-        # what the penalty adds to changes, and so to their products
-        step, change = along[:, :m], along[:, m:] + rho * along[:, :m]
-        changes = self.products[:, m:, m:]
-        changes = changes + rho * (mixed + mixed.mT) + rho**2 * steps
-        mixed = mixed + rho * steps
-        curvature = mixed.diagonal(axis1=1, axis2=2)
-        # variables that did not move, or along a ridge, have nothing to tell
-        usable = curvature > 1e-10 * steps.diagonal(axis1=1, axis2=2)
-        both = usable[:, :, None] & usable[:, None, :]
-        step, change, curvature = usable * step, usable * change, usable * curvature
-        changes = both * changes
-        age = (self.n_added - 1 - _PLACES) % m
-        newest = np.where(usable, age, m).argmin(axis=1)
-        each = np.arange(len(gradient))
-        scale = np.full(len(gradient), 1.0 / (1.0 + rho))
-        square = changes[each, newest, newest]
-        np.divide(curvature[each, newest], square, where=square > 0, out=scale)
-        scale = scale[:, None]
-        # a triangle, if in the order of time: steps with changes no older than they are
-        inverse = both * (age[:, None] > age) * mixed
-        inverse[:, _PLACES, _PLACES] = np.where(usable, curvature, 1.0)
-        inverse = np.linalg.inv(inverse)
-        a = np.vecdot(inverse, step[:, None])
-        b = curvature * a + scale * (np.vecdot(changes, a[:, None]) - change)
-        b = np.vecdot(inverse.mT, b[:, None])
-        weights = np.concatenate([b - scale * rho * a, -scale * a], axis=1)
-        return scale * gradient + (weights[:, None] @ self.pairs)[:, 0]
+    def take(self, some):
+        """Return the descent of some of these variables."""
+        return _Descent(*(values[some] for values in vars(self).values()))
 
 
 class MLPProblem:
-    """A party's problem (2): least squares near the consensus, by L-BFGS.
+    """A party's problem (2): least squares near the consensus, by conjugate gradients.
 
-    The networks of two variables share no parameter. Each therefore has parameters, a
-    step length and a memory of curvature of its own, in one row of an array, and those
-    that are solved are left alone. Hidden units of all variables are computed together,
-    for blocks of rows that stay in the processor's cache.
+    The networks of two variables share no parameter. Each therefore has a direction and
+    a step of its own, in one row of an array, and those that are solved are left alone.
 
-    The penalty's curvature is known, so only that of the loss is remembered: a round
-    starts with the value, the slope and the curvature with which the last one ended,
-    although penalty and consensus have changed, and soon takes one evaluation.
+    Scores, the arguments of sigmoids, are linear along a direction. One product of
+    matrices thus gives both the second derivative along it, whose Newton step is taken,
+    and the scores at its end: a step costs what a value and its gradient cost, and
+    nothing has to be remembered but the direction.
 
     Parameters
     ----------
@@ -275,61 +205,41 @@ class MLPProblem:
         Rows of all parties.
     n_hidden : int
         Hidden units of every variable's network.
-    max_iter : int, default=100
-        Bound on the optimiser's iterations in one round.
-    tol : float, default=1e-7
-        Expected relative decrease of the objective at which it stops.
+    max_iter : int, default=200
+        Bound on the steps of one round.
+    tol : float, default=1e-8
+        Share of a variable's loss by which its objective may be above its minimum.
+
+    References
+    ----------
+    Polak, Ribière. Note sur la convergence de méthodes de directions conjuguées. Revue
+    française d'informatique et de recherche opérationnelle 1969.
     """
 
-    def __init__(self, X, n_total, n_hidden, max_iter=100, tol=1e-7):
+    def __init__(self, X, n_total, n_hidden, max_iter=200, tol=1e-8):
         n, d = X.shape
         # one row per variable, and one of ones for the biases
         self.columns = np.ones((d + 1, n))
         self.columns[:d] = X.T
         self.n_total, self.n_hidden = n_total, n_hidden
         self.max_iter, self.tol = max_iter, tol
-        self._at = None
+        self._at = self._slopes = None
 
     @single_threaded
     def solve(self, consensus, dual, rho):
         """Minimise the loss plus the augmented Lagrangian's terms."""
         centre, dual = self._by_variable(consensus), self._by_variable(dual)
+        d, n = len(centre), self.columns.shape[1]
+        k = max(1, _N_UNITS // max(1, self.n_hidden * n))
+        together = [np.arange(first, min(first + k, d)) for first in range(0, d, k)]
         if self._at is None:
-            self._at = _Descent.begin(centre.copy(), *self.evaluate(centre))
-        which = np.arange(len(centre))
-        self._descend(self._at, which, centre, dual, rho, self.max_iter)
-        return self._flat(self._at.parameters)
-
-    def _descend(self, at, which, centre, dual, rho, n_steps, elsewhere=0.0):
-        """Take steps with some variables; with the unsolved only once those are few."""
-
-        def value(parameters, loss, some):
-            gap = parameters - centre[some]
-            return loss + np.vecdot(gap, dual[some] + 0.5 * rho * gap)
-
-        unsolved = np.ones(len(which), dtype=bool)
-        for n_left in range(n_steps, 0, -1):
-            now = value(at.parameters, at.loss, slice(None))
-            gradient = at.slope + dual + rho * (at.parameters - centre)
-            total = abs(elsewhere + now.sum())
-            enough = self.tol * max(1.0, total) / (len(self.columns) - 1)
-            # steps gain at most one over rho times that, unless the loss is concave
-            unsolved &= 10.0 * np.vecdot(gradient, gradient) > rho * enough
-            if 2 * unsolved.sum() <= len(which):
-                if unsolved.any():
-                    part, rest = at.take(unsolved), elsewhere + now[~unsolved].sum()
-                    about = centre[unsolved], dual[unsolved], rho
-                    self._descend(part, which[unsolved], *about, n_left, rest)
-                    at.put(unsolved, part)
-                break
-            step = -at.newton(gradient, rho)
-            decrease = -np.vecdot(gradient, step)
-            unsolved &= decrease > enough
-            if not unsolved.any():
-                break
-            enough_down = now - 1e-4 * decrease
-            stuck = self._move(at, which, step, unsolved, value, enough_down)
-            unsolved[stuck] = False
+            self._at = centre.copy()
+            self._memory = np.empty((4, min(k, d), self.n_hidden, n))
+            slopes = [self.evaluate(centre[which], which)[1] for which in together]
+            self._slopes = np.vstack(slopes)
+        for which in together:
+            self._descend(which, dual[which] - rho * centre[which], rho)
+        return self._flat(self._at)
 
     def evaluate(self, parameters, which=None):
         """Return losses of some variables and their gradients.
@@ -348,45 +258,121 @@ class MLPProblem:
             Zero for the effect of a variable on itself.
         """
         which = np.arange(len(parameters)) if which is None else which
-        k, width, n_hidden = len(which), len(self.columns), self.n_hidden
-        maps, output, offset = self._parts(parameters)
-        # a sigmoid is (1 + tanh(z / 2)) / 2, and numpy's tanh takes a third of the time
-        maps = 0.5 * maps.reshape(k * n_hidden, width)
-        half, level = 0.5 * output[:, None], offset + 0.5 * output.sum(1, keepdims=True)
-        loss, by_maps = np.zeros(k), np.zeros_like(maps)
-        by_output, by_offset = np.zeros_like(output), np.zeros_like(offset)
-        n_rows = max(64, _BLOCK // (k * n_hidden))
-        for start in range(0, self.columns.shape[1], n_rows):
-            block = self.columns[:, start : start + n_rows]
-            hidden = maps @ block
-            hidden = np.tanh(hidden, out=hidden).reshape(k, n_hidden, -1)
-            residual = (half @ hidden)[:, 0] + level - block[which]
-            loss += np.vecdot(residual, residual)
-            by_output += (hidden @ residual[:, :, None])[:, :, 0]
-            by_offset += residual.sum(axis=1, keepdims=True)
-            hidden *= hidden
-            np.subtract(1.0, hidden, out=hidden)
-            hidden *= residual[:, None]
-            by_maps += hidden.reshape(len(maps), -1) @ block.T
-        by_output = 0.5 * (by_output + by_offset)
-        by_maps = by_maps.reshape(k, n_hidden, width) * (0.25 * output[:, :, None])
-        by_maps[np.arange(k), :, which] = 0.0
-        parts = [by_maps.reshape(k, -1), by_output, by_offset]
-        return 0.5 * loss / self.n_total, np.hstack(parts) / self.n_total
+        memory = np.empty((3, len(which), self.n_hidden, self.columns.shape[1]))
+        scores, bent, spare = memory
+        self._score(parameters, scores)
+        residuals, loss = self._fit(parameters, scores, bent, which)
+        return loss, self._slope(parameters, bent, residuals, which, spare)
 
-    def _move(self, at, which, step, unsolved, value, at_most):
-        """Go along each variable's step, or a part of it; return who found no way."""
-        new = at.parameters.copy(), at.loss.copy(), at.slope.copy()
-        length, left = 1.0, np.flatnonzero(unsolved)
-        while len(left) and length > 1e-8:
-            tried = at.parameters[left] + length * step[left]
-            loss, slope = self.evaluate(tried, which[left])
-            good = value(tried, loss, left) <= at_most[left]
-            for values, found in zip(new, (tried, loss, slope)):
-                values[left[good]] = found[good]
-            left, length = left[~good], 0.3 * length
-        at.move(*new)
-        return left
+    def _descend(self, which, linear, rho):
+        """Take steps with some variables; with the unsolved only once those are few."""
+        parameters, slope = self._at[which], self._slopes[which]
+        scores, bent, *memory = self._memory[:, : len(which)]
+        self._score(parameters, scores)
+        fit = self._fit(parameters, scores, bent, which)
+        gradient = slope + linear + rho * parameters
+        where = which, linear, parameters, scores, bent, *memory, *fit, slope
+        at = _Descent(*where, gradient, -gradient, np.ones(len(which)))
+        for _ in range(self.max_iter):
+            # the minimum is at most half this below, unless the loss is concave
+            below = np.vecdot(at.gradient, at.gradient) / rho
+            unsolved = below > self.tol * np.maximum(1.0 / len(self._at), at.loss)
+            if 2 * unsolved.sum() <= len(unsolved):
+                self._at[at.which], self._slopes[at.which] = at.parameters, at.slope
+                at = at.take(unsolved)
+                if len(at.which) == 0:
+                    return
+            self._step(at, rho)
+        self._at[at.which], self._slopes[at.which] = at.parameters, at.slope
+
+    def _step(self, at, rho):
+        """Go Newton's step along each direction, unless that leads up; turn."""
+        self._score(at.direction, at.ahead)
+        down = np.vecdot(at.gradient, at.direction)
+        square = rho * np.vecdot(at.direction, at.direction)
+        convex, rest = self._curvature(at)
+        convex += square + _TINY
+        length = at.reach * -down / np.maximum(convex + rest, 0.1 * convex)
+        new = length[:, None] * at.direction
+        new += at.parameters
+        at.ahead *= length[:, None, None]
+        at.ahead += at.scores
+        residuals, loss = self._fit(new, at.ahead, at.spare, at.which)
+        penalty = down - np.vecdot(at.slope, at.direction) + 0.5 * length * square
+        is_down = loss + length * (penalty - 1e-4 * down) <= (1.0 + 1e-15) * at.loss
+        if not is_down.all():
+            ends = new, at.ahead, at.spare, residuals, loss
+            old = at.parameters, at.scores, at.bent, at.residuals, at.loss
+            for values, before in zip(ends, old):
+                values[~is_down] = before[~is_down]
+        at.parameters, at.residuals, at.loss = new, residuals, loss
+        at.scores, at.ahead = at.ahead, at.scores
+        at.bent, at.spare = at.spare, at.bent
+        at.reach = np.where(is_down, 1.0, 0.3 * at.reach)
+        at.slope = self._slope(new, at.bent, residuals, at.which, at.spare)
+        before, at.gradient = at.gradient, rho * new
+        at.gradient += at.linear
+        at.gradient += at.slope
+        now = np.vecdot(at.gradient, at.gradient)
+        kept = now - np.vecdot(at.gradient, before)
+        kept = np.maximum(kept / (np.vecdot(before, before) + _TINY), 0.0)
+        # steepest descent after a step that led up, and where the old direction does
+        kept *= kept * np.vecdot(at.gradient, at.direction) < 0.5 * now
+        at.direction *= kept[:, None]
+        at.direction -= at.gradient
+
+    def _score(self, parameters, scores):
+        """Write halves of what enters hidden units, which is linear in parameters."""
+        k, maps = len(parameters), self._parts(parameters)[0]
+        flat = scores.reshape(k * self.n_hidden, -1)
+        np.matmul(maps.reshape(len(flat), -1), self.columns, out=flat)
+        flat *= 0.5
+
+    def _fit(self, parameters, scores, bent, which):
+        """Write tangents of scores; return residuals and losses."""
+        _, output, offset = self._parts(parameters)
+        # a sigmoid is (1 + tanh(z / 2)) / 2, and numpy's tanh takes a third of the time
+        np.tanh(scores, out=bent)
+        residuals = (0.5 * output[:, None] @ bent)[:, 0]
+        residuals += offset + 0.5 * output.sum(axis=1, keepdims=True)
+        residuals -= self.columns[which]
+        return residuals, np.vecdot(residuals, residuals) * (0.5 / self.n_total)
+
+    def _slope(self, parameters, bent, residuals, which, spare):
+        """Return gradients of losses."""
+        slope = np.empty_like(parameters)
+        maps, output, offset = self._parts(slope)
+        _slopes_of_tanh(bent, out=spare)
+        spare *= residuals[:, None]
+        products = spare.reshape(self.n_hidden * len(which), -1) @ self.columns.T
+        factors = (0.25 / self.n_total) * self._parts(parameters)[1][:, :, None]
+        maps = maps.reshape(*bent.shape[:2], -1)
+        np.multiply(products.reshape(maps.shape), factors, out=maps)
+        maps[np.arange(len(which)), :, which] = 0.0
+        offset[:] = residuals.sum(axis=1, keepdims=True) / self.n_total
+        output[:] = (bent @ residuals[:, :, None])[:, :, 0]
+        output *= 0.5 / self.n_total
+        output += 0.5 * offset
+        return slope
+
+    def _curvature(self, at):
+        """Return second derivatives of losses along directions, in two parts.
+
+        The first has the squares of derivatives of residuals, the second the residuals
+        and their second derivatives.
+        """
+        _, output, _ = self._parts(at.parameters)
+        _, to_output, to_offset = self._parts(at.direction)
+        residuals, inner = at.residuals[:, :, None], at.spare
+        _slopes_of_tanh(at.bent, out=inner)
+        inner *= at.ahead
+        first = output[:, None] @ inner + to_output[:, None] @ at.bent
+        first = 0.5 * (first[:, 0] + to_output.sum(axis=1, keepdims=True)) + to_offset
+        second = np.vecdot(to_output, (inner @ residuals)[:, :, 0])
+        inner *= at.ahead
+        inner *= at.bent
+        second -= np.vecdot(output, (inner @ residuals)[:, :, 0])
+        return np.vecdot(first, first) / self.n_total, second / self.n_total
 
     def _by_variable(self, flat):
         """Return a row of maps with biases, output weights and offset per variable."""

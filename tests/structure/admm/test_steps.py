@@ -5,7 +5,6 @@ from scipy.optimize import minimize
 from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure.admm._mlp import (
     MLPProblem,
-    _Descent,
     initial_mlp,
     mlp_forward,
     n_free_of_mlp,
@@ -118,8 +117,7 @@ def mlp_objective(flat, X, n_hidden, consensus, dual, rho):
 
 
 @pytest.mark.parametrize("which", [None, np.array([2, 0])])
-def test_mlp_losses_and_their_gradients(which, monkeypatch):
-    monkeypatch.setattr("skprivbn.structure.admm._mlp._BLOCK", 1)
+def test_mlp_losses_and_their_gradients(which):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 4))
     problem = MLPProblem(X, 150, 3)
@@ -179,83 +177,84 @@ def test_mlp_local_steps_are_those_of_an_independent_optimiser():
         np.testing.assert_array_equal(solved[~free], 0.0)
 
 
-def descent(rng):
-    """Return a descent of three variables with six parameters each."""
-    return _Descent.begin(np.zeros((3, 6)), rng.normal(size=3), np.zeros((3, 6)))
-
-
-@pytest.mark.parametrize("n_alone", [1, 9, 10, 12])
-def test_variables_that_go_on_alone_leave_others_where_they_would_have_stayed(n_alone):
-    rng = np.random.default_rng(n_alone)
-    together, apart = (
-        descent(np.random.default_rng(0)),
-        descent(np.random.default_rng(0)),
-    )
-    alone, moving = None, np.array([True, False, True])
-    for k in range(4 + n_alone):
-        if k == 4:
-            alone = apart.take(moving)
-        moved, change = rng.normal(size=(2, 3, 6))
-        goes = np.ones(3, dtype=bool) if k < 4 else moving
-        for one, which in ((together, slice(None)), (alone or apart, goes)):
-            part = np.where(goes[:, None], [moved, change], 0.0)[:, which]
-            one.move(one.parameters + part[0], one.loss, one.slope + part[1])
-    apart.put(moving, alone)
-    assert apart.n_added == together.n_added
-    for name in ("parameters", "loss", "slope", "pairs", "products"):
-        found, expected = getattr(apart, name), getattr(together, name)
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("n_pairs", [0, 1, 4, 10, 17])
-def test_remembered_curvature_is_that_of_bfgs_updates(n_pairs):
-    rng, rho = np.random.default_rng(n_pairs), 0.7
-    memory, seen = descent(rng), []
-    for k in range(n_pairs):
-        root = rng.normal(size=(3, 6, 6))
-        moved = rng.normal(size=(3, 6))
-        change = np.einsum("vij,vkj,vk->vi", root, root, moved)
-        # one variable stays, one goes along a ridge that the penalty does not mend
-        moved[k % 3] *= k % 2
-        change[k % 3] *= k % 2
-        change[(k + 1) % 3] *= -5.0 if k % 4 == 3 else 1.0
-        memory.move(memory.parameters + moved, memory.loss, memory.slope + change)
-        seen.append((moved, change))
-    gradient = rng.normal(size=(3, 6))
-    found = memory.newton(gradient, rho)
-    for v in range(3):
-        pairs = [(s[v], y[v] + rho * s[v]) for s, y in seen[-10:]]
-        pairs = [(s, y) for s, y in pairs if s @ y > 1e-10 * s @ s]
-        inverse = np.eye(6) / (1 + rho)
-        if pairs:
-            s, y = pairs[-1]
-            inverse = np.eye(6) * (s @ y) / (y @ y)
-        for s, y in pairs:
-            left = np.eye(6) - np.outer(s, y) / (s @ y)
-            inverse = left @ inverse @ left.T + np.outer(s, s) / (s @ y)
-        expected = inverse @ gradient[v]
-        np.testing.assert_allclose(found[v], expected, rtol=1e-7)
-
-
-def test_later_rounds_of_mlp_steps_start_with_what_is_known(monkeypatch):
+def problem_far_from_solved(d=3, n=200):
+    """Return a party's problem, a consensus far from its solution, and a dual."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
-    X[:, 1] += np.tanh(X[:, 0])
-    problem, start = MLPProblem(X, 200, 4), initial_mlp(3, 4, 0)
-    asked = []
-    evaluate = problem.evaluate
+    X = rng.normal(size=(n, d))
+    X[:, 1] += 3.0 * np.tanh(X[:, 0])
+    consensus, dual = 3.0 * initial_mlp(d, 4, 0), 0.1 * initial_mlp(d, 4, 1)
+    return MLPProblem(X, n, 4), consensus, dual
 
-    def counted(parameters, which=None):
-        asked.append(len(parameters))
-        return evaluate(parameters, which)
 
-    monkeypatch.setattr(problem, "evaluate", counted)
-    numbers = []
-    for rho in (0.1, 0.11, 0.12):
-        problem.solve(start, np.zeros_like(start), rho)
-        numbers.append(sum(asked))
-        asked.clear()
-    assert numbers[0] > 2 * numbers[1] > 2 * numbers[2]
+class Watched(MLPProblem):
+    """Calls `watch` before and after each step."""
+
+    def _step(self, at, rho):
+        self.watch(at)
+        super()._step(at, rho)
+        self.watch(at)
+
+
+def test_second_derivatives_along_a_direction():
+    problem, consensus, dual = problem_far_from_solved()
+    slopes, seen = [], []
+
+    def watch(at):
+        seen.append((at.parameters.copy(), at.direction.copy()))
+        if len(seen) == 1:
+            problem._score(at.direction, at.ahead)
+            slopes.append(sum(problem._curvature(at)))
+
+    problem.__class__, problem.watch = Watched, watch
+    problem.solve(consensus, dual, 0.1)
+    at, direction = seen[0]
+    up, down = (
+        np.vecdot(problem.evaluate(at + s * 1e-6 * direction)[1], direction)
+        for s in (1, -1)
+    )
+    np.testing.assert_allclose((up - down) / 2e-6, slopes[0], rtol=1e-5)
+
+
+def test_no_step_leads_up():
+    problem, consensus, dual = problem_far_from_solved()
+    centre, dual_rows = map(problem._by_variable, (consensus, dual))
+    values, reaches = [], []
+
+    def watch(at):
+        gap = at.parameters - centre[at.which]
+        penalty = np.vecdot(gap, dual_rows[at.which] + 0.05 * gap)
+        values.append(problem.evaluate(at.parameters, at.which)[0] + penalty)
+        reaches.append(at.reach)
+
+    problem.__class__, problem.watch = Watched, watch
+    problem.solve(consensus, dual, 0.1)
+    for before, after in zip(values[::2], values[1::2]):
+        assert (after <= before + 1e-14).all()
+    # some would have, without the check
+    assert min(map(np.min, reaches)) < 1
+
+
+@pytest.mark.parametrize("n_units", [1, 2 * 4 * 200])
+def test_variables_solved_apart_are_those_solved_together(n_units, monkeypatch):
+    solved = []
+    for units in (1 << 17, n_units):
+        monkeypatch.setattr("skprivbn.structure.admm._mlp._N_UNITS", units)
+        problem, consensus, dual = problem_far_from_solved()
+        problem.tol = 1e-14
+        solved.append(problem.solve(consensus, dual, 2.0))
+    np.testing.assert_allclose(solved[0], solved[1], atol=1e-6)
+
+
+def test_later_rounds_of_mlp_steps_start_where_the_last_one_ended():
+    problem, consensus, dual = problem_far_from_solved()
+    numbers, taken = [], []
+    problem.__class__, problem.watch = Watched, lambda at: taken.append(len(at.which))
+    for rho in (0.1, 0.1, 0.11):
+        problem.solve(consensus, dual, rho)
+        numbers.append(sum(taken))
+        taken.clear()
+    assert numbers[0] > 2 * numbers[2] > 0
+    assert numbers[1] == 0
 
 
 def test_a_party_without_rows_proposes_the_consensus():
