@@ -46,7 +46,7 @@ _CONVERT = {
 
 
 class PrivacyAccountant:
-    """Counts the privacy that releases cost, and refuses what exceeds the budget.
+    """Adds up the privacy cost of releases, and refuses to exceed the budget.
 
     One accountant belongs to one set of private rows. Pass it to every estimator
     that is fitted on them: clones made by a grid search or a pipeline keep counting

@@ -99,7 +99,7 @@ def _lower(successes, trials, alpha):
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What :func:`audit_estimator` found.
+    """Result of :func:`audit_estimator`.
 
     Attributes
     ----------
@@ -140,8 +140,8 @@ def audit_estimator(
 
     The estimator is fitted many times on both of two data sets that differ in one row,
     or one individual, and every number of the results goes through
-    :func:`audit_epsilon`, and so does the linear function of all of them that tells the
-    two data sets apart best. A fit that raises is a result, too: errors tell of rows.
+    :func:`audit_epsilon`, and so does the linear function of all of them that separates
+    the two data sets best. An error of a fit is a result, too: it may reveal a row.
 
     Parameters
     ----------

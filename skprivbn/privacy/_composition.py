@@ -24,7 +24,7 @@ class _Cost(NamedTuple):
 class PrivacyCost(_Cost):
     """An (epsilon, delta) guarantee; infinite epsilon means an exact release.
 
-    A pair of numbers, which also knows what it is about.
+    A pair of numbers with the unit of privacy.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class PrivacyCost(_Cost):
         Probability with which the loss may be larger.
     unit : {"rows", "individuals", "values"} or None, default=None
         What neighbouring data sets differ in: one row, added or removed; all rows of
-        one person; or the values of one record. None if nobody said.
+        one person; or the values of one record. None if unknown.
     """
 
     unit: str | None
@@ -253,7 +253,7 @@ def _rho(spend):
 
 
 def composed_cost(costs: Sequence[PrivacyCost], delta: float) -> PrivacyCost:
-    """Return what releases cost together whose costs were all fixed beforehand.
+    """Return the joint cost of releases whose single costs were fixed beforehand.
 
     By privacy loss distributions (dp-accounting), of which every (epsilon, delta) has a
     worst one: for many pure releases less than :class:`PrivacyAccountant` counts, which

@@ -162,7 +162,7 @@ def laplace_epsilon_with_colluders(epsilon, l1_sensitivity, n_honest, min_honest
 
 @dataclass(frozen=True)
 class DistributedNoise:
-    """A :class:`CountMechanism` whose noise several parties make together.
+    """A :class:`CountMechanism` whose noise is the sum of shares of parties.
 
     Made by :func:`distribute`.
 
@@ -320,12 +320,12 @@ class DistributedNoise:
 def distribute(
     mechanism: CountMechanism, n_parties: int, min_honest: int | None = None
 ) -> DistributedNoise:
-    """Let several parties make the noise of a mechanism together.
+    """Distribute the noise of a mechanism over several parties.
 
     Parameters
     ----------
     mechanism : CountMechanism
-        What the parties' noise has to achieve.
+        Mechanism with the guarantee of one curator.
     n_parties : int
         Parties that add a share.
     min_honest : int, default=None

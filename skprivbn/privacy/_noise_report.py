@@ -23,7 +23,7 @@ _MOST_ROWS = 2.0**63
 
 
 class NoisyNumber(NamedTuple):
-    """A number that was released, or follows from such, and its noise.
+    """A released number, or a function of released numbers, and its noise.
 
     Attributes
     ----------
@@ -34,8 +34,8 @@ class NoisyNumber(NamedTuple):
     std : float
         Standard deviation of the noise on it.
     share : float
-        The same as a share of what it was added to: of the value, or of a standard
-        deviation of the rows where the value's own size says nothing.
+        The same relative to the value, or to a standard deviation of the rows if the
+        value may be near zero.
     """
 
     what: str
@@ -58,14 +58,14 @@ class NoiseReport:
     """What the noise of a private fit does to its result.
 
     The attribute ``noise_report_`` of every estimator that was fitted with `epsilon`.
-    Of noisy numbers and public scales alone: it costs no privacy.
+    Computed from noisy numbers and public scales only: it costs no privacy.
 
     Parameters
     ----------
     kind : {"laplace", "gaussian", "gumbel"}
         Distribution of the noise.
     epsilon, delta : float
-        What the noise guarantees.
+        Guarantee of the noise.
     protects : {"rows", "individuals", "values"}
         Whom it hides: a row, all rows of a person, or the values of one record.
     std : float
@@ -74,11 +74,11 @@ class NoiseReport:
     numbers : tuple of NoisyNumber
         What was released, or follows from it, with its noise.
     suggested_delta : float or None
-        A delta that would help, if the noise is Laplace noise.
+        A delta that would reduce Laplace noise.
     delta_share : float or None
-        What it would leave of the noise.
+        Share of the noise that would remain.
     warnings : tuple of str
-        What the fit has warned of.
+        Warnings of the fit.
 
     Examples
     --------

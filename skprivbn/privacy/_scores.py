@@ -44,7 +44,7 @@ def private_score(
 ) -> float:
     """Return the mean score of private rows, with noise.
 
-    A score of rows tells something about them. Here each row's score is clipped to
+    A score reveals information about its rows. Here each row's score is clipped to
     public bounds, and the sum and the number of rows are released with noise.
 
     Parameters

@@ -82,7 +82,7 @@ class PrivateSearchCV(
 ):
     """Grid search whose choice is differentially private.
 
-    Choosing parameters by scores on private rows tells something about these rows.
+    A choice of parameters by scores on private rows reveals information about them.
     Here a candidate's score is the sum of its held-out rows' log-likelihoods, each
     clipped to public bounds, plus noise. The search charges `epsilon` for the choice;
     every candidate's fit charges its own cost, fold by fold.

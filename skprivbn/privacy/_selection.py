@@ -50,9 +50,9 @@ _COUNT_GROUPS = (LeaveOneGroupOut, LeavePGroupsOut, PredefinedSplit)
 class LeavePublicGroupOut(BaseCrossValidator):
     """Cross-validation with one fold for each of some declared groups.
 
-    As :class:`sklearn.model_selection.LeaveOneGroupOut`, for private rows: there, one
-    person with a group of their own makes a fold more, and so a fit more and its cost.
-    Here the number of folds is that of the labels, whatever groups the rows have.
+    As :class:`sklearn.model_selection.LeaveOneGroupOut`, for private rows. There, the
+    number of folds reveals whether some person has a group of their own. Here it is the
+    number of public labels, whatever the rows.
 
     Read more in the :ref:`User Guide <privacy_search>`.
 
