@@ -7,6 +7,8 @@ What is opened is the block of the winner, then its place in the block; or nothi
 parties go on with a shared bit for every number, which says whether it is the winner.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from skprivbn.crypto.shares._circuits import (
@@ -261,5 +263,10 @@ def _n_blocks(n):
 def _pairs(blocks):
     """All pairs within blocks, the earlier and the later: (2, n_pairs)."""
     found = [np.empty((2, 0), dtype=int)]
-    found += [block[np.stack(np.triu_indices(len(block), 1))] for block in blocks]
+    found += [block[_pairs_of(len(block))] for block in blocks]
     return np.concatenate(found, axis=1)
+
+
+@lru_cache
+def _pairs_of(n):
+    return np.stack(np.triu_indices(n, 1))

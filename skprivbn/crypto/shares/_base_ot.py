@@ -50,18 +50,19 @@ def send_base_keys(talk, peer, n):
     secret = _random_scalar()
     offer = sodium.crypto_scalarmult_ed25519_base_noclamp(secret)
     talk.send(peer, offer)
+    squared = sodium.crypto_scalarmult_ed25519_noclamp(secret, offer)
     answers = yield from talk.receive(peer)
     if len(answers) != n * _POINT:
         raise ProtocolError("wrong number of base oblivious transfers")
     keys = []
     for index in range(n):
         answer = _check_point(answers[index * _POINT : (index + 1) * _POINT])
-        minus = _check_point(sodium.crypto_core_ed25519_sub(answer, offer))
-        shared = [
-            sodium.crypto_scalarmult_ed25519_noclamp(secret, point)
-            for point in (answer, minus)
-        ]
-        keys.append([_key(index, direction, offer, answer, s) for s in shared])
+        if answer == offer:
+            # of differences of two points of the group, only the identity is invalid
+            raise ProtocolError("a base oblivious transfer got an invalid point")
+        shared = sodium.crypto_scalarmult_ed25519_noclamp(secret, answer)
+        both = shared, sodium.crypto_core_ed25519_sub(shared, squared)
+        keys.append([_key(index, direction, offer, answer, s) for s in both])
     return keys, offer + answers
 
 

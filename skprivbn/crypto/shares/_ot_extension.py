@@ -55,8 +55,8 @@ from skprivbn.crypto.shares._hash import TweakableHash, random_words
 from skprivbn.exceptions import ProtocolError
 
 N_BASE = N_TREES * DEPTH
-#: bytes of every stream made in advance, at least and at most; trees at a time
-_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 4
+#: bytes of every stream made in advance, at least and at most; of all at a time
+_ADVANCE, _AHEAD, _WORK = 1 << 8, 1 << 12, 1 << 20
 _CHUNK = 1 << 17
 #: blocks hashed at a time
 _HASHED = 1 << 13
@@ -213,10 +213,11 @@ class _Streams:
         by_bits = np.empty((N_TREES, DEPTH, n_bytes // 8), dtype=np.uint64)
         # some trees at a time, in memory that stays in the cache, with a block more:
         # fresh bytes cost more than AES
-        room = np.empty(_WORK * N_LEAVES * n_bytes + 16, dtype=np.uint8)
+        some = min(N_TREES, max(1, _WORK // (N_LEAVES * n_bytes)))
+        room = np.empty(some * N_LEAVES * n_bytes + 16, dtype=np.uint8)
         view = memoryview(room)
-        for start in range(0, N_TREES, _WORK):
-            trees = slice(start, start + _WORK)
+        for start in range(0, N_TREES, some):
+            trees = slice(start, min(N_TREES, start + some))
             ciphers = self._ciphers[N_LEAVES * start : N_LEAVES * trees.stop]
             for place, cipher in enumerate(ciphers):
                 first = place * n_bytes
@@ -224,7 +225,8 @@ class _Streams:
                     cipher.update_into(counters, view[first : first + n_bytes + 16])
                 else:
                     room[first : first + n_bytes] = 0
-            streams = room[:-16].view(np.uint64).reshape(_WORK, N_LEAVES, -1)
+            streams = room[: n_bytes * len(ciphers)].view(np.uint64)
+            streams = streams.reshape(-1, N_LEAVES, n_bytes // 8)
             for bit in reversed(range(DEPTH)):
                 # the upper half are the numbers with this bit
                 upper = streams[:, 1 << bit :]

@@ -108,6 +108,22 @@ def test_invalid_points_are_refused(point):
         side.send({"a": {"messages": [point]}})
 
 
+@pytest.mark.parametrize("answer", ["the offer", "the identity", "of small order"])
+def test_answers_that_are_no_sum_with_a_point_are_refused(answer):
+    # to answer with the offer itself would make the key of choice 1 public
+    talk = Conversation("a", ("a", "b"), b"s")
+    side = send_base_keys(talk, "b", 1)
+    ((offer,),) = (sent["messages"] for sent in next(side).values())
+    order_8 = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"
+    said = {
+        "the offer": offer,
+        "the identity": b"\x01" + bytes(31),
+        "of small order": sodium.crypto_core_ed25519_add(offer, bytes.fromhex(order_8)),
+    }
+    with pytest.raises(ProtocolError, match="invalid point"):
+        side.send({"b": {"messages": [said[answer]]}})
+
+
 def test_answers_do_not_depend_on_the_choice_in_distribution():
     # every answer is a fresh point of the group, whatever the choice
     for choice in (0, 1):
