@@ -290,9 +290,10 @@ def rows_of_values(
 ) -> np.ndarray:
     """Return how many rows have values of columns that have few.
 
-    Parties may have different values, and do not tell each other which. So rows are
-    counted on both sides of public random partitions of all numbers: one of three
-    values is alone on its side in a quarter of them.
+    Parties may have different values. So rows are counted on both sides of public
+    random partitions of all numbers: one of three values is alone on its side in a
+    quarter of them. Parties read the counts: who tries likely values finds those that
+    the others have.
 
     Parameters
     ----------
