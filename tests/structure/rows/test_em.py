@@ -176,7 +176,7 @@ def test_options_that_do_not_go_together():
         FederatedBayesianNetwork(missing="em", count_params={"min_cell_count": 3}).fit(
             X
         )
-    with pytest.raises(ValueError, match="compare whole graphs"):
+    with pytest.raises(ValueError, match="compare scores of whole graphs"):
         FederatedBayesianNetwork(missing="skip", search_params={"tabu_length": 3}).fit(
             X
         )

@@ -228,7 +228,7 @@ def test_too_many_configurations_are_said():
         states=[8] * 6 + ["continuous"] * 2,
         missing="em",
     )
-    with pytest.raises(ValueError, match="here 262144: at most 16384"):
+    with pytest.raises(ValueError, match="here 262144, and at most 16384"):
         model.fit(X)
 
 
