@@ -154,7 +154,7 @@ def test_dependence_shows_through_noise():
         ({"count_params": {"min_cell_count": 5}}, "min_cell_count is not available"),
         ({"missing": "em"}, "is not available with epsilon"),
         ({"states": {"asia": "continuous"}}, "continuous' is not available"),
-        ({"search_params": {"tabu_length": 3}}, "compare whole graphs"),
+        ({"search_params": {"tabu_length": 3}}, "compare scores of whole graphs"),
     ],
 )
 def test_options_that_do_not_go_with_noise(options, message):
