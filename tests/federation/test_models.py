@@ -121,9 +121,7 @@ def test_scores_of_sites_are_those_of_the_joined_rows(federation, model):
     assert model.score(HorizontalPartition.from_rows(X, PARTY)) == pytest.approx(
         model.score(X), abs=1e-9
     )
-    with pytest.raises(
-        PartitionError, match="sample_weight is not available for a part"
-    ):
+    with pytest.raises(PartitionError, match="sample_weight is not avail"):
         model.score(rows, sample_weight=np.ones(len(X)))
     later = model.ledger_.entries[before:]
     assert [entry.sequence for entry in model.ledger_.entries] == list(
