@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import sqlite3
 from collections import Counter
 
@@ -173,6 +174,7 @@ MAX_CATEGORIES = 12
 MANY = 10_000
 #: bytes of a CSV file that are looked at to see how it is written
 _SAMPLE = 1 << 16
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?([./])\d\d?\1\d\d")
 _OFTEN_MISSING = {"na", "n/a", "nan", "null", "none", "-", ".", "?"}
 
 
@@ -306,6 +308,10 @@ class _Look:
         elif self.is_number:
             kind = "int" if self.is_whole and not self.n_gaps else "float"
             words = "numbers"
+            if kind == "int" and n_values == self.n_rows:
+                words += ', another one in each row: "key" if they number persons'
+        elif self.values and all(map(_DATE.match, self.values)):
+            return [f"# {key}: dates{gaps}; not declared: make numbers, such as days"]
         elif n_values > min(self.n_rows // 2, MANY):
             kind, words = "key", "keys, of persons or records"
         else:

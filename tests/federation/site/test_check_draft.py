@@ -8,11 +8,13 @@ from skprivbn.federation.site._file import SiteFile
 
 
 def write_rows(path, separator=";", comma=","):
-    rows = [["Alter (Jahre)", "Geschlecht", "sick", "n", "patient", "note"]]
+    head = ["Alter (Jahre)", "Geschlecht", "sick", "n", "patient", "note", "from", "to"]
+    rows = [head]
     for i in range(60):
         age = f"{40 + i / 4}".replace(".", comma)
         note = ["well", "ill at home"][i % 2] + str(i % 15)
-        rows.append([age, "fm"[i % 2], "01"[i % 2], str(i * 7), f"p{i}", note])
+        dates = [f"2026-01-{1 + i % 28:02}", f"{1 + i % 28}.1.2026"]
+        rows.append([age, "fm"[i % 2], "01"[i % 2], str(i * 7), f"p{i}", note, *dates])
     rows[3][1], rows[4][0] = "NA", ""
     text = "\n".join(separator.join(row) for row in rows) + "\n"
     path.write_text(text, encoding="cp1252")
@@ -45,6 +47,9 @@ def test_a_draft_declares_what_is_there_and_allows_nothing_exact(
     text = path.read_text()
     assert "1 of 60 rows lack it" in text
     assert "text with 30 different values: not declared" in text
+    for column in ("from", "to"):
+        assert f'# "{column}": dates; not declared: make numbers' in text
+    assert '"n" = "int"  # numbers, another one in each row: "key" if they' in text
     # what a person has corrected is not written over
     assert main([*command, "--peers", "north"]) == 2
     assert "already" in capsys.readouterr().err
