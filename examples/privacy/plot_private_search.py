@@ -57,7 +57,7 @@ left.set_yticks(place, candidates)
 left.set(xlabel="noisy mean log-likelihood of held-out rows", ylim=(-0.6, 2.6))
 left.invert_yaxis()
 left.locator_params(axis="x", nbins=5)
-left.set_title("Scores (winner in orange)")
+left.set(title="Scores (winner in orange)", ylabel="cliques")
 steps = ["choice", *(f"fit: {name}" for name in candidates), "last fit, all rows"]
 costs = [spend.epsilon for spend in accountant.history]
 start = np.concatenate([[0], np.cumsum(costs)[:-1]])
