@@ -147,6 +147,9 @@ SECTIONS = {
             Curve("K", "masked round seconds", "d", {"d": 20}),
         ),
     ),
+    "notears_authors": Section(
+        "NOTEARS by ADMM: the code of its authors, beside `FederatedNotearsADMM`"
+    ),
     "structure_assumptions": Section(
         "Scaled columns and curved effects: learners of linear structure",
         "Mean structural Hamming distances.",
