@@ -18,6 +18,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export MPLBACKEND ?= Agg
 
 .PHONY: help demo demo-federation test test-slow test-browser fuzz soak lint audit format
+.PHONY: lint-types lint-audit lint-weaknesses lint-style
 .PHONY: doc bench studies check-package clean
 
 help:
@@ -43,8 +44,9 @@ $(VENV)/%/installed: pyproject.toml
 	@echo "Installing skprivbn[$($*_extra)] in $(VENV)/$*: a minute or two, the first time only"
 	@$(PYTHON) -m venv --clear $(VENV)/$*
 	@$(call BIN,$*)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[$($*_extra)]"
-	@# pip would do this on one core
-	@$(call BIN,$*)/python -m compileall -qq -j 0 $(VENV)/$*/lib || true
+	@# on all cores, and without the tests of others, a third of it: pip does neither
+	@$(call BIN,$*)/python -m compileall -qq -j 0 -x 'site-packages/(.*/tests?|pip)/' \
+		$(VENV)/$*/lib skprivbn || true
 	@touch $@
 
 demo: $(VENV)/demo/installed
@@ -53,12 +55,22 @@ demo: $(VENV)/demo/installed
 demo-federation: $(VENV)/federation/installed
 	@$(call BIN,federation)/python examples/demo_federation.py
 
+# Side by side: mypy computes on one core, and the audit waits for the internet.
 lint: $(VENV)/test/installed
+	@$(MAKE) --no-print-directory --jobs=4 lint-types lint-audit lint-weaknesses lint-style
+
+lint-types:
+	$(call BIN,test)/mypy
+
+lint-audit:
+	$(call BIN,test)/python .ci/audit.py --report-only
+
+lint-weaknesses:
+	$(call BIN,test)/bandit --quiet --configfile pyproject.toml --recursive skprivbn
+
+lint-style:
 	$(call BIN,test)/ruff check .
 	$(call BIN,test)/ruff format --check .
-	$(call BIN,test)/mypy
-	$(call BIN,test)/bandit --quiet --configfile pyproject.toml --recursive skprivbn
-	$(call BIN,test)/python .ci/audit.py --report-only
 
 audit: $(VENV)/test/installed
 	$(call BIN,test)/python .ci/audit.py
@@ -68,8 +80,8 @@ format: $(VENV)/test/installed
 	$(call BIN,test)/ruff format .
 
 test: lint
-	$(call BIN,test)/python -m pytest -n $(JOBS) -m "not slow and not browser" --doctest-modules \
-		--doctest-glob="*.rst" --doctest-glob="*.md" \
+	$(call BIN,test)/python -m pytest -n $(JOBS) --dist worksteal \
+		-m "not slow and not browser" --doctest-modules --doctest-glob="*.rst" --doctest-glob="*.md" \
 		skprivbn tests doc/*.rst README.md
 
 test-slow: $(VENV)/test/installed
@@ -86,7 +98,7 @@ soak: $(VENV)/test/installed
 	$(call BIN,test)/python -m tests.soak
 
 doc: $(VENV)/doc/installed
-	$(call BIN,doc)/python -m sphinx -E -W --keep-going -b html doc doc/_build/html
+	$(call BIN,doc)/python -m sphinx -E -W --keep-going -j $(JOBS) -b html doc doc/_build/html
 
 # A benchmark measures time or bytes beside a peer; a study, which way finds the truth.
 bench studies: $(VENV)/bench/installed

@@ -1,7 +1,6 @@
 """Sphinx configuration. The build needs no network."""
 
 import sys
-import warnings
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -72,9 +71,9 @@ sphinx_gallery_conf = {
     # what a plot returns is no result
     "ignore_repr_types": r"matplotlib|Display",
     "abort_on_example_error": True,
+    # as many examples at a time as pages: sphinx -j
+    "parallel": True,
 }
-# A figure is shown by the gallery itself.
-warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
 
 html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"

@@ -5,6 +5,7 @@ keeps the first panel by itself, and when the gallery is made it takes the place
 thumbnail. Examples say ``sphinx_gallery_thumbnail_number`` to choose another figure.
 """
 
+import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -13,6 +14,10 @@ from sphinx_gallery.utils import scale_image
 
 PANELS = Path(__file__).parent / "_build" / "panels"
 MARGIN = 0.08  # inches
+
+# A figure is shown by the gallery itself. Processes that run examples load this module
+# and not conf.py.
+warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
 
 
 def scrape(block, block_vars, gallery_conf):

@@ -257,12 +257,24 @@ def additive(name):
     return found, found.alone(ROWS.values())
 
 
-@pytest.mark.parametrize("others", NUMBERS_BESIDE)
+#: kinds of entries that make objects of a table as text does, or floats as NaN does
+LIKE_OTHERS = ["a long batch", "None", "huge", "beyond floats", "a complex number"]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param(others, marks=[pytest.mark.slow] * (others in LIKE_OTHERS))
+        for others in NUMBERS_BESIDE
+    ],
+)
 @pytest.mark.parametrize("name", OF_NUMBERS)
 def test_rows_of_numbers(name, others):
     sums, alone = additive(name)
-    names = TABLES if others in ("a batch", "text") else ["array", "frame"]
-    for table in map(TABLES.get, names):
+    names = ["array", "frame"]
+    if others == "text":  # a table of objects in any case
+        names.append("columns next to each other")
+    for table in map(TABLES.get, TABLES if others == "a batch" else names):
         among = sums.added(NUMBERS_BESIDE[others], ROWS.values(), table)
         sums.assert_alike(among, alone)
 
