@@ -257,17 +257,7 @@ def additive(name):
     return found, found.alone(ROWS.values())
 
 
-#: kinds of entries that make objects of a table as text does, or floats as NaN does
-LIKE_OTHERS = ["a long batch", "None", "huge", "beyond floats", "a complex number"]
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        pytest.param(others, marks=[pytest.mark.slow] * (others in LIKE_OTHERS))
-        for others in NUMBERS_BESIDE
-    ],
-)
+@pytest.mark.parametrize("others", NUMBERS_BESIDE)
 @pytest.mark.parametrize("name", OF_NUMBERS)
 def test_rows_of_numbers(name, others):
     sums, alone = additive(name)
