@@ -162,13 +162,17 @@ class RowsMixin(SavedVersionMixin):
     def _learn_watched(self, X, y, *checked):
         """Learn, and report progress if the fit has steps."""
         warn_of_exact_step(self, X)
-        for name in self._of_some_fits:
-            vars(self).pop(name, None)
-        if self._steps is None:
-            self._learn(*checked)
-        else:
-            with tell_progress(self, X, y, **self._steps) as progress:
-                self._learn(*checked, progress)
+        fitted = vars(self)
+        before = {n: fitted.pop(n) for n in self._of_some_fits if n in fitted}
+        try:
+            if self._steps is None:
+                self._learn(*checked)
+            else:
+                with tell_progress(self, X, y, **self._steps) as progress:
+                    self._learn(*checked, progress)
+        except BaseException:
+            fitted.update(before)  # a fit that fails leaves the last one whole
+            raise
         return self
 
     @available_if(_can_score)

@@ -187,5 +187,5 @@ def test_attack_a_peer_that_has_the_keys_of_a_few(min_rows, told):
         if told:
             assert federation.run()["n_samples"] == 3
         else:
-            with pytest.raises(PartyError, match="fewer rows"):
+            with pytest.raises(PartyError, match="fewer than min_rows of its records"):
                 federation.run()

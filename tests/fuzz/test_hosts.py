@@ -38,7 +38,7 @@ MOST_BYTES = 1 << 31
 SOME = [
     "PPEMGaussianMixture: diag",
     "PrivateK2StructureLearner: two parties",
-    "DPCGMLearner: tree",
+    "DPCGMLearner: adaptive",
     "PrivateGLMMRegressor: linear",
     "FederatedKBinsDiscretizer: quantile",
 ]

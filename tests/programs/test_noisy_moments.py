@@ -55,7 +55,7 @@ def test_exact_intervals_are_those_of_the_textbook():
     expected = X.mean(axis=0)[:, None] + 1.6448536 * error[:, None] * [-1, 1]
     assert_allclose(found["mean_"], expected, rtol=1e-6)
     means = FederatedStandardScaler(with_std=False).fit(X, party=party)
-    with pytest.raises(ValueError, match="with_std=False"):
+    with pytest.raises(ValueError, match="needs with_std=True"):
         means.conf_int()
     with pytest.raises(ValueError, match="level must be"):
         normal_interval(0.0, 1.0, 95)
@@ -139,7 +139,7 @@ def test_mixtures_without_noise_or_with_gaps_have_no_intervals():
         fitted_mixture(missing="em").conf_int()
     mixture = fitted_mixture()
     mixture.set_params(epsilon=None, delta=0.0, bounds=None)
-    with pytest.raises(ValueError, match="fits with epsilon"):
+    with pytest.raises(ValueError, match="needs a fit with epsilon"):
         mixture.fit(rows(), party=np.arange(2000) % 3).conf_int()
 
 

@@ -89,8 +89,11 @@ def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):
     columns = open_columns(tmp_path, clinic, lab)
     model = FederatedGaussianBayesianNetwork("bic")
     assert code_of(model.fit, columns) == "too-few-rows"
-    # the twin: one of those whom the lab knows has what the clinic treats
+    # one defence alone: the row is also all of the squares along its column
     monkeypatch.setattr(_columns, "check_cells", lambda *arguments: None)
+    assert code_of(model.fit, columns) == "too-few-rows"
+    # the twin: one of those whom the lab knows has what the clinic treats
+    monkeypatch.setattr(_columns, "check_shares", lambda *arguments: None)
     model.fit(columns)
     assert model.network_.mean[1] * len(lab) == pytest.approx(1)
 
