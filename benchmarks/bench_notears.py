@@ -23,7 +23,7 @@ from skprivbn.metrics import (
     structural_hamming_distance,
 )
 from skprivbn.structure import FederatedGaussianBayesianNetwork, FederatedNotearsADMM
-from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure.gaussian._notears import acyclic_weights
 
 warnings.simplefilter("ignore")
 

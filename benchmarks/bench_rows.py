@@ -21,7 +21,7 @@ from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
 from skprivbn.datasets import load_alarm, load_asia, make_discrete_bayesian_network
 from skprivbn.metrics import structural_hamming_distance
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure._acyclicity import acyclic_weights
+from skprivbn.structure.gaussian._notears import acyclic_weights
 
 N_PARTIES = 10
 

@@ -237,11 +237,11 @@ class MaskingBackend(AdditiveBackend):
         self.validate()
         # Imported here because they build upon this module.
         if self.recovery:
-            from skprivbn.crypto._recovery import RecoverySession
+            from skprivbn.crypto._masking_rounds import RecoverySession
 
             return RecoverySession(context, self, covered)
         if self.signed:
-            from skprivbn.crypto._signed import SignedMaskingSession
+            from skprivbn.crypto._masking_rounds import SignedMaskingSession
 
             return SignedMaskingSession(context, self, covered)
         return MaskingSession(context, self, covered)
@@ -252,11 +252,11 @@ class MaskingBackend(AdditiveBackend):
     ) -> Generator[dict[str, dict], dict[str, dict], HiddenVector]:
         """Coordinator's side of one sum."""
         if self.recovery:
-            from skprivbn.crypto._recovery import combine_recoverable
+            from skprivbn.crypto._masking_rounds import combine_recoverable
 
             return combine_recoverable(self, said, roster)
         if self.signed:
-            from skprivbn.crypto._signed import combine_signed
+            from skprivbn.crypto._masking_rounds import combine_signed
 
             return combine_signed(said)
         return super().combine(said, roster)

@@ -6,7 +6,7 @@ import numpy as np
 
 from skprivbn.bayesian_network._base import check_parents, per_node
 from skprivbn.bayesian_network._dag import check_dag, closure, is_acyclic
-from skprivbn.utils import column_names
+from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import settings_in
 
 #: what `search_params` says about edges, in every search
@@ -172,3 +172,32 @@ def position(column, names, what):
     if isinstance(column, int | np.integer) and 0 <= column < len(names):
         return int(column)
     raise ValueError(f"{what} names {column!r}, which is no column of X")
+
+
+def check_ordering(ordering, names):
+    """Return an ordering of names or positions as a list of positions."""
+    if ordering is None:
+        return list(range(len(names)))
+    given = list(ordering)
+    unknown = [v for v in given if isinstance(v, str) and v not in names]
+    if unknown:
+        raise ValueError(f"ordering names {unknown}, which are no columns of X")
+    positions = [names.index(v) if isinstance(v, str) else v for v in given]
+    if sorted(positions, key=str) != sorted(range(len(names)), key=str):
+        raise ValueError(
+            f"ordering must list each of the {len(names)} columns once, by name or "
+            f"position, got {given}"
+        )
+    return [int(v) for v in positions]
+
+
+def warn_of_column_order(ordering, names):
+    """Warn that K2 takes the order of columns for that of causes and effects."""
+    if ordering is None and len(names) > 1:
+        shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+        warn_user(
+            f"ordering=None takes the columns as they come ({shown}): K2 finds parents "
+            "among the columns before each only, and misses the other edges. Pass "
+            "ordering= with the names of all columns, causes before effects, or "
+            f"ordering=range({len(names)}) if this is their order"
+        )

@@ -20,10 +20,10 @@ from scipy.stats import chi2
 
 from skprivbn.federation import Me, RowWeights, Sum
 from skprivbn.federation._rows import sum_over_rows
+from skprivbn.structure._scores import FRACTION_BITS
 from skprivbn.structure._search import LocalScores, PairedScores, climbing, complete
 from skprivbn.structure._tables import Asked
 from skprivbn.structure.gaussian._search import exact_graph
-from skprivbn.structure.k2._scores import FRACTION_BITS
 from skprivbn.utils._memoise import memoise
 
 #: rows that a site needs for each number of its largest mechanism

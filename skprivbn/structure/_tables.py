@@ -39,6 +39,21 @@ def most_cells(me, n_rows):
     return MAX_CELLS if me.is_simulated else min(MAX_CELLS, n_rows)
 
 
+def check_table_sizes(n_states, ordering, max_parents):
+    """Raise if some family could have more cells than is sensible to count."""
+    for position, node in enumerate(ordering):
+        before = sorted((n_states[v] for v in ordering[:position]), reverse=True)
+        n_cells = n_states[node]
+        for size in before[:max_parents]:
+            n_cells *= size
+        if n_cells > MAX_CELLS:
+            raise ValueError(
+                f"max_parents={max_parents} is too large: a table could have "
+                f"{n_cells} cells, more than {MAX_CELLS}; lower max_parents or merge "
+                "states"
+            )
+
+
 class Question(NamedTuple):
     """What has to be counted next.
 

@@ -28,13 +28,12 @@ from skprivbn.federation import (
 from skprivbn.federation.gate import check_cells
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
-from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     vary,
     warn_if_units_differ,
 )
-from skprivbn.structure.gaussian._notears import Notears
+from skprivbn.structure.gaussian._notears import Notears, acyclic_weights
 from skprivbn.structure.gaussian._scores import FeatureMoments, graph_score
 from skprivbn.utils import column_names, warn_user
 from skprivbn.utils._sklearn import HasMethods, Interval, StrOptions

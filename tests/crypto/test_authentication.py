@@ -15,11 +15,11 @@ from skprivbn.crypto import (
     PaillierBackend,
     PlaintextBackend,
     _authentication,
-    _signed,
 )
 from skprivbn.crypto._authentication import GroupKey, TagRing, agree_on_group_key
 from skprivbn.crypto._derive import KeyStream
 from skprivbn.crypto._masking import add_masked, read_limbs
+from skprivbn.crypto._masking_rounds import SignedMaskingSession
 from skprivbn.crypto._numbers import add_limbs
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import (
@@ -381,14 +381,14 @@ def test_without_the_check_forged_totals_pass(name, monkeypatch):
     if "signed" in name:
         # these have two checks, each of which is enough
         assert end_to_end(name, 12) == 0
-        monkeypatch.setattr(_signed.SignedMaskingSession, "reveal_integers", add_unseen)
+        monkeypatch.setattr(SignedMaskingSession, "reveal_integers", add_unseen)
     assert end_to_end(name, 12) > 0
 
 
 def add_unseen(session, total, n_integers):
     """Add what the coordinator hands over, whoever has signed it."""
     added = replace(total, parts=add_masked([total.parts]))
-    parent = super(_signed.SignedMaskingSession, session)
+    parent = super(SignedMaskingSession, session)
     return parent.reveal_integers(added, n_integers)
 
 

@@ -13,7 +13,7 @@ from skprivbn.crypto import (
     PlaintextBackend,
 )
 from skprivbn.crypto._masking import open_masked, read_limbs
-from skprivbn.crypto._recovery import RecoverySession
+from skprivbn.crypto._masking_rounds import RecoverySession
 from skprivbn.exceptions import PartyError, ProtocolError
 from tests.crypto.micro_federation import (
     Exchange,

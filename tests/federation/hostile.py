@@ -45,7 +45,7 @@ from skprivbn.federation import (
     runner,
 )
 from skprivbn.federation._session import Agreement
-from tests.crypto.test_signed import shift_with_a_fitting_tag
+from tests.crypto.test_masking_signed import shift_with_a_fitting_tag
 from tests.federation.site.loopback import LoopbackSession
 
 #: what carries {party: bytes} there and {party: bytes or None} back, in one process

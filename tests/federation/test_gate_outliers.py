@@ -19,7 +19,7 @@ from skprivbn.preprocessing import (
 )
 from skprivbn.programs import _moments
 from skprivbn.structure import FederatedBayesianNetwork
-from skprivbn.structure.rows._em import FamiliesEM
+from skprivbn.structure.rows._mixed import FamiliesEM
 from skprivbn.structure.rows._program import OwnRows
 from tests.federation.site.loopback import LoopbackSession, open_sites
 from tests.federation.test_gate_shares import without_shares

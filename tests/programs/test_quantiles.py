@@ -15,7 +15,7 @@ from skprivbn.partition import HorizontalPartition, RowSource
 from skprivbn.programs import QuantileTerms, quantiles
 from skprivbn.programs._quantiles import MAX_LEVELS
 from tests.crypto.micro_federation import read_without_keys
-from tests.crypto.test_signed import shift_with_a_fitting_tag
+from tests.crypto.test_masking_signed import shift_with_a_fitting_tag
 from tests.federation.hostile import HostileTerms, changed
 
 ROWS = np.random.default_rng(0).gamma(2.0, size=(60, 2))

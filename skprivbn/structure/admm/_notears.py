@@ -15,7 +15,6 @@ from skprivbn.crypto import AdditiveBackend, resolve_backend
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms
 from skprivbn.programs import keep_predictions, score_rows
-from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure._learnt import (
     ContinuousNetworkMixin,
     integer_seed,
@@ -32,6 +31,7 @@ from skprivbn.structure.admm._program import (
     run_locally,
 )
 from skprivbn.structure.admm._steps import ConsensusProblem
+from skprivbn.structure.gaussian._notears import ACYCLICITY
 from skprivbn.structure.gaussian._program import (
     NetworkMomentsTerms,
     drop_drowned_edges,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skprivbn.structure._acyclicity import ACYCLICITY, acyclic_weights
+from skprivbn.structure.gaussian._notears import ACYCLICITY, acyclic_weights
 from skprivbn.utils._memoise import memoise
 
 

@@ -35,7 +35,7 @@ from skprivbn.structure._discrete_columns import (
     check_columns_at_hand,
     score_columns,
 )
-from skprivbn.structure._edge_rules import parents_in
+from skprivbn.structure._edge_rules import check_ordering, parents_in
 from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,
     DiscreteNetworkMixin,
@@ -48,7 +48,6 @@ from skprivbn.structure.collective._program import (
 )
 from skprivbn.structure.collective._site import SELECTIONS
 from skprivbn.structure.collective._structure import METHODS, crossing
-from skprivbn.structure.k2._base import check_ordering
 from skprivbn.utils import tell_progress, warn_leak
 from skprivbn.utils._sklearn import (
     HasMethods,

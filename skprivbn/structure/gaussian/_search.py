@@ -12,13 +12,17 @@ from scipy.special import ndtr
 
 from skprivbn.bayesian_network import GaussianBayesianNetwork
 from skprivbn.bayesian_network._dag import extend_to_dag, to_cpdag
-from skprivbn.structure._acyclicity import acyclic_weights
 from skprivbn.structure._equivalence import searching_equivalence
 from skprivbn.structure._fci import direct_edges, find_skeleton
 from skprivbn.structure._learnt import MAX_NOISE_RATIO, noise_ratio
 from skprivbn.structure._search import complete
 from skprivbn.structure.gaussian._lingam import graph_in_order
-from skprivbn.structure.gaussian._notears import golem, notears, top_down
+from skprivbn.structure.gaussian._notears import (
+    acyclic_weights,
+    golem,
+    notears,
+    top_down,
+)
 from skprivbn.structure.gaussian._scores import (
     COLLINEAR,
     FeatureMoments,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
@@ -13,20 +15,46 @@ from skprivbn.bayesian_network._base import (
     known_states,
 )
 from skprivbn.structure._discrete_columns import encode_columns
-from skprivbn.structure._scores import TableScores
-from skprivbn.structure._search import EdgeRules, complete, searching_greedily
-from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.k2._base import (
-    SEARCH_CONSTRAINTS,
-    K2NetworkMixin,
-    check_ordering,
-    check_table_sizes,
-    warn_of_column_order,
+from skprivbn.structure._edge_rules import check_ordering, warn_of_column_order
+from skprivbn.structure._learnt import DiscreteNetworkMixin
+from skprivbn.structure._scores import (
+    CRITERIA,
+    FRACTION_BITS,
+    DistanceScores,
+    TableScores,
 )
-from skprivbn.structure.k2._scores import FRACTION_BITS, DistanceScores
+from skprivbn.structure._search import EdgeRules, complete, searching_greedily
+from skprivbn.structure._tables import AskedTables, check_table_sizes
 from skprivbn.utils import column_names
-from skprivbn.utils._sklearn import _fit_context
+from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._validation import declared_categories, validate_table
+
+SEARCH_CONSTRAINTS = {
+    "max_parents": [Interval(Integral, 0, None, closed="left")],
+    "ordering": ["array-like", None],
+    "criterion": [StrOptions({*CRITERIA, "total_variation"})],
+    "equivalent_sample_size": [Interval(Real, 0, None, closed="neither")],
+    "states": [Mapping, list, tuple, None],
+}
+
+
+class K2NetworkMixin(DiscreteNetworkMixin):
+    """A network over labels, and who depends on whom in it."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        return tags
+
+    def _set_structure(self, names, parents, ordering):
+        """Set the fitted attributes that say who depends on whom."""
+        self.ordering_ = [names[v] for v in ordering]
+        self.parents_ = {
+            name: [names[u] for u in parents[v]] for v, name in enumerate(names)
+        }
+        self.adjacency_matrix_ = np.zeros((len(names), len(names)), dtype=bool)
+        for v, found in parents.items():
+            self.adjacency_matrix_[found, v] = True
 
 
 class K2StructureLearner(K2NetworkMixin, BaseEstimator):

@@ -45,14 +45,10 @@ from skprivbn.structure._discrete_columns import (
     check_columns_at_hand,
     score_columns,
 )
+from skprivbn.structure._edge_rules import check_ordering, warn_of_column_order
 from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT
-from skprivbn.structure.k2._base import (
-    SEARCH_CONSTRAINTS,
-    K2NetworkMixin,
-    check_ordering,
-    check_table_sizes,
-    warn_of_column_order,
-)
+from skprivbn.structure._tables import check_table_sizes
+from skprivbn.structure.k2._pooled import SEARCH_CONSTRAINTS, K2NetworkMixin
 from skprivbn.structure.k2._program import K2Terms, private_k2
 from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context

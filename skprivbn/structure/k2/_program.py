@@ -34,7 +34,7 @@ from skprivbn.programs._columns import (
     start_talk,
 )
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
-from skprivbn.structure.k2._base import check_table_sizes
+from skprivbn.structure._tables import check_table_sizes
 from skprivbn.structure.k2._budget import K2Budget
 from skprivbn.structure.k2._shared_search import K2Plan, SharedK2, count_families
 from skprivbn.structure.k2._shared_structure import SharedStructure

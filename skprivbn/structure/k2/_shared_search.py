@@ -33,10 +33,11 @@ from skprivbn.crypto.shares import (
 )
 from skprivbn.crypto.shares._logarithms import STIRLING_ERROR
 from skprivbn.structure._discrete_columns import can_be_counts
-from skprivbn.structure.k2._crossing import Crossing, OwnColumns
-from skprivbn.structure.k2._scores import DistanceTerms, score_terms
-from skprivbn.structure.k2._shared_scores import (
+from skprivbn.structure._scores import DistanceTerms, score_terms
+from skprivbn.structure.k2._crossing import (
+    Crossing,
     DistanceLookup,
+    OwnColumns,
     ScoreLookup,
     SeriesScores,
     TableBook,

@@ -33,17 +33,20 @@ from skprivbn.programs._columns import (
     note_alignment,
     same_number_of_records,
 )
-from skprivbn.structure._edge_rules import edge_rules
+from skprivbn.structure._edge_rules import (
+    check_ordering,
+    edge_rules,
+    warn_of_column_order,
+)
 from skprivbn.structure._learnt import (
     DiscreteNetworkMixin,
     integer_seed,
     refuse_options,
     warn_of_one_holder,
 )
+from skprivbn.structure._scores import CRITERIA
 from skprivbn.structure._search import complete
 from skprivbn.structure._tables import noisy_terms, read_tables, sets_in
-from skprivbn.structure.k2._base import check_ordering, warn_of_column_order
-from skprivbn.structure.k2._scores import CRITERIA
 from skprivbn.structure.rows._checks import (
     COUNT_PARAMS,
     SEARCH_PARAMS,

@@ -39,8 +39,12 @@ from skprivbn.structure._edge_rules import EdgeRules
 from skprivbn.structure._search import MAX_REPEATS
 from skprivbn.structure._site_effects import own_likelihoods
 from skprivbn.structure._tables import RowCounts, most_cells, sets_in
-from skprivbn.structure.rows._em import FamiliesEM
-from skprivbn.structure.rows._mixed import Scale, configuration_moments, configurations
+from skprivbn.structure.rows._mixed import (
+    FamiliesEM,
+    Scale,
+    configuration_moments,
+    configurations,
+)
 from skprivbn.structure.rows._search import learning
 from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import missing_entries, to_numbers

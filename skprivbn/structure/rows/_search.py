@@ -11,7 +11,7 @@ from skprivbn.bayesian_network._dag import extend_to_dag, graph_of, parents_of
 from skprivbn.bayesian_network._labels import smoothed
 from skprivbn.structure._equivalence import searching_equivalence
 from skprivbn.structure._resampling import edge_confidence
-from skprivbn.structure._scores import TableScores
+from skprivbn.structure._scores import FRACTION_BITS, TableScores
 from skprivbn.structure._search import (
     EdgeRules,
     climbing,
@@ -20,9 +20,7 @@ from skprivbn.structure._search import (
     searching_greedily,
 )
 from skprivbn.structure._site_effects import TableMechanisms
-from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.k2._base import check_table_sizes
-from skprivbn.structure.k2._scores import FRACTION_BITS
+from skprivbn.structure._tables import AskedTables, check_table_sizes
 from skprivbn.structure.rows._mixed import (
     AskedMoments,
     MixedScores,

@@ -10,7 +10,7 @@ from skprivbn.crypto.shares import shared_lookup, shared_stirling
 from skprivbn.crypto.shares._logarithms import N_TERMS
 from skprivbn.crypto.shares._paillier_counts import PackedCounts
 from skprivbn.exceptions import ProtocolError
-from skprivbn.structure.k2._scores import score_terms
+from skprivbn.structure._scores import score_terms
 from tests.crypto.shares._sides import run_sides, split
 
 

@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from skprivbn.structure._acyclicity import ACYCLICITY
 from skprivbn.structure.admm._mlp import (
     MLPProblem,
     initial_mlp,
@@ -10,7 +9,7 @@ from skprivbn.structure.admm._mlp import (
     n_free_of_mlp,
 )
 from skprivbn.structure.admm._steps import ConsensusProblem, LinearProblem
-from skprivbn.structure.gaussian._notears import minimise_l1
+from skprivbn.structure.gaussian._notears import ACYCLICITY, minimise_l1
 
 
 def test_local_step_is_equation_8():

@@ -11,6 +11,7 @@ from skprivbn.bayesian_network._dag import is_acyclic, markov_equivalent
 from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_alarm
 from skprivbn.metrics import structural_hamming_distance
+from skprivbn.structure._scores import FRACTION_BITS
 from skprivbn.structure._search import complete
 from skprivbn.structure.collective._structure import (
     METHODS,
@@ -18,7 +19,6 @@ from skprivbn.structure.collective._structure import (
     learning_structure,
     scores_of_rows,
 )
-from skprivbn.structure.k2._scores import FRACTION_BITS
 
 N_STATES = [2, 3, 2, 4]
 

@@ -11,7 +11,7 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._labels import count_rows
 from skprivbn.datasets import load_asia
 from skprivbn.structure import K2StructureLearner
-from skprivbn.structure.k2._scores import FRACTION_BITS, score_terms
+from skprivbn.structure._scores import FRACTION_BITS, score_terms
 
 
 def naive_score(rows, node, parents, states, criterion="k2"):

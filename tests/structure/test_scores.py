@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from skprivbn.datasets import load_asia
 from skprivbn.structure import K2StructureLearner
-from skprivbn.structure.k2._scores import (
+from skprivbn.structure._scores import (
     CRITERIA,
     DistanceTerms,
     apportion,

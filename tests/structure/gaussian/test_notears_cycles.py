@@ -3,7 +3,7 @@ import pytest
 from scipy.linalg import expm
 
 from skprivbn.bayesian_network._dag import is_acyclic
-from skprivbn.structure._acyclicity import (
+from skprivbn.structure.gaussian._notears import (
     ACYCLICITY,
     acyclic_weights,
     log_det,

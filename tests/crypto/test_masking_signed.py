@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skprivbn.crypto import HiddenVector, MaskingBackend, _signed
+from skprivbn.crypto import HiddenVector, MaskingBackend, _masking_rounds
 from skprivbn.crypto._masking import (
     add_masked,
     bytes_of_value,
@@ -127,7 +127,9 @@ def test_two_parties_cannot_be_shown_different_vectors(readers, monkeypatch):
         two_promises(readers)
     # the twin: nobody compares lists, and two parties go on with different totals
     monkeypatch.setattr(
-        _signed.SignedMaskingSession, "_list_text", lambda self, digests: b"a list"
+        _masking_rounds.SignedMaskingSession,
+        "_list_text",
+        lambda self, digests: b"a list",
     )
     first, second = two_promises(readers)
     np.testing.assert_array_equal(first - second, SHIFT)

@@ -8,22 +8,22 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skprivbn.crypto import HiddenVector, MaskingBackend, _recovery
+from skprivbn.crypto import HiddenVector, MaskingBackend, _masking_rounds
 from skprivbn.crypto._masking import read_limbs
-from skprivbn.crypto._numbers import (
-    add_limbs,
-    decode_fixed_point,
-    limbs_from_bytes,
-    subtract_limbs,
-    wrap_limbs,
-)
-from skprivbn.crypto._recovery import (
+from skprivbn.crypto._masking_rounds import (
     PRIME,
     SHARE_BYTES,
     _common_stream,
     _stream,
     join_shares,
     split_secret,
+)
+from skprivbn.crypto._numbers import (
+    add_limbs,
+    decode_fixed_point,
+    limbs_from_bytes,
+    subtract_limbs,
+    wrap_limbs,
 )
 from skprivbn.exceptions import ProtocolError
 from tests.crypto.micro_federation import Exchange, make_contexts, start_sessions
@@ -233,7 +233,7 @@ def test_attack_late_message_stays_behind_its_self_mask(monkeypatch):
     """The victim's key is rebuilt while its masked vector is there."""
     seeds, token_bytes = [], secrets.token_bytes
     monkeypatch.setattr(
-        _recovery.secrets,
+        _masking_rounds.secrets,
         "token_bytes",
         lambda n: seeds.append(token_bytes(n)) or seeds[-1],
     )

@@ -1,6 +1,7 @@
-"""Masked sums that survive the loss of parties: double masking of Bonawitz et al.
+"""Masked sums of several rounds: one survives lost parties, one trusts no total.
 
-One sum takes five rounds, the coordinator being the only one everybody talks to:
+Recovery is the double masking of Bonawitz et al. One sum takes five rounds, the
+coordinator being the only one everybody talks to:
 
 1. every party makes a fresh key pair and signs the public key;
 2. it shares its private key and a fresh self-mask seed among all, sealed;
@@ -14,8 +15,21 @@ One sum takes five rounds, the coordinator being the only one everybody talks to
 The coordinator then removes self masks of survivors and the masks that survivors have
 in common with lost parties. Keys and seeds live for one sum. A party that was left out
 of a sum is left out of all later ones.
+
+Signed sums are for parties some of which may work for the coordinator: these have the
+key of the tags, and so a tag for any total. So no party takes a total from anybody. One
+sum takes three rounds:
+
+1. every party masks its vector and signs the digest of it;
+2. it gets the signed digests of all, and signs the list of them;
+3. given that all have signed the same list, it sends its masked vector.
+
+The coordinator hands all masked vectors on. Each party holds them against the digests
+and adds them. Nobody can put in another vector after having seen one of the others',
+and nobody can show different vectors to different parties.
 """
 
+import hashlib
 import secrets
 from dataclasses import replace
 from functools import lru_cache
@@ -33,15 +47,16 @@ from skprivbn.crypto._base import outvoted, read_each, read_vector
 from skprivbn.crypto._derive import KeyStream, expand, extract, join_fields
 from skprivbn.crypto._masking import (
     MaskingSession,
+    add_masked,
     bytes_of_value,
     read_limbs,
     sum_of_masks,
     write_limbs,
 )
 from skprivbn.crypto._numbers import add_limbs, subtract_limbs
-from skprivbn.exceptions import ProtocolError
+from skprivbn.exceptions import PartyError, ProtocolError
 
-_KEY_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 64, 16
+_KEY_BYTES, _DIGEST_BYTES, _SIGNATURE_BYTES, _SEAL_BYTES = 32, 32, 64, 16
 
 #: the smallest prime above 2**256, so that every 32-byte secret is a field element
 PRIME = 2**256 + 297
@@ -53,7 +68,7 @@ _present = WeakKeyDictionary()
 
 
 class RecoverySession(MaskingSession):
-    """A party's side.
+    """A party's side of sums with recovery.
 
     Every party covers its vector by a mask that all parties know. Once they have signed
     who is in the total, they take off the covers of these.
@@ -256,7 +271,7 @@ def combine_recoverable(backend, said, roster):
     survivors = [name for name in roster if name in _enough(hidden, threshold, "sum")]
     signed = read(
         (yield dict.fromkeys(survivors, {"survivors": survivors})),
-        lambda reply: _of_size(reply, "signature", _SIGNATURE_BYTES),
+        _read_signature,
         "survivors",
     )
     shares = read(
@@ -276,10 +291,14 @@ def _of_size(reply, word, size):
     return reply[word]
 
 
+def _read_signature(reply):
+    return _of_size(reply, "signature", _SIGNATURE_BYTES)
+
+
 def _read_key(reply):
     """Return a party's answer to the first step, if it is one."""
     _of_size(reply, "public", _KEY_BYTES)
-    _of_size(reply, "signature", _SIGNATURE_BYTES)
+    _read_signature(reply)
     _of_size(reply, "binding", _KEY_BYTES)
     if type(reply["round"]) is not int:
         raise ProtocolError("a round is no number")
@@ -457,3 +476,102 @@ def _weights_at_zero(points):
                 denominator = denominator * (other - x) % PRIME
         weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
     return weights
+
+
+class SignedMaskingSession(MaskingSession):
+    """A party's side of signed sums.
+
+    Parameters
+    ----------
+    context : PartyContext
+    backend : MaskingBackend
+    covered : bool, default=True
+    """
+
+    def __init__(self, context, backend, covered=True):
+        super().__init__(context, backend, covered)
+        self._context = context
+        #: of the vectors that all have promised, in the order of the roster
+        self._digests = []
+
+    def exchange(self, vector, operation):
+        """Sign, see that all have signed the same, send; then add what all sent."""
+        self._digests = []
+        hidden = self.hide(vector, operation)
+        digest = hashlib.sha256(hidden.parts[0]).digest()
+        signature = self._context.sign(self._digest_text(self._name, digest))
+        promise = replace(hidden, parts=[digest + signature])
+        answer = yield {"vector": promise.to_payload()}
+        promised = self._of_all(answer, "digests")
+        for name, signed in promised.items():
+            text = self._digest_text(name, signed[:_DIGEST_BYTES])
+            self._context.verify(name, text, signed[_DIGEST_BYTES:])
+        if promised[self._name] != promise.parts[0]:
+            raise ProtocolError("this party's own vector was replaced")
+        digests = [promised[name][:_DIGEST_BYTES] for name in self._roster]
+        text = self._list_text(digests)
+        answer = yield {"signature": self._context.sign(text)}
+        for name, signature in self._of_all(answer, "signatures").items():
+            self._context.verify(name, text, signature)
+        self._digests = digests
+        answer = yield {"vector": hidden.to_payload()}
+        return self.read_total(answer)
+
+    def _of_all(self, answer, word):
+        """Return what the coordinator hands on from every party."""
+        told = read_only(answer, word)
+        kinds = set(map(type, told.values()))
+        if told.keys() != set(self._roster) or kinds != {bytes}:
+            raise ProtocolError("expected something of every party")
+        return told
+
+    def reveal_integers(self, total, n_integers):
+        """Add what the parties have signed; there is no other total."""
+        digests = [hashlib.sha256(part).digest() for part in total.parts]
+        if digests != self._digests:
+            raise ProtocolError("not the vectors that the parties have signed")
+        added = replace(total, parts=add_masked([total.parts]))
+        return super().reveal_integers(added, n_integers)
+
+    def _digest_text(self, name, digest):
+        return join_fields("masked vector", self._binding, name, self._last.key, digest)
+
+    def _list_text(self, digests):
+        return join_fields("masked vectors", self._binding, self._last.key, *digests)
+
+
+def combine_signed(said):
+    """Coordinator's side of one sum: relay digests, signatures and vectors.
+
+    Parameters
+    ----------
+    said : dict of str to dict
+        The signed digest of each party's vector.
+
+    Returns
+    -------
+    total : HiddenVector
+        Its parts are the masked vectors of all parties.
+    """
+    promised = read_each(said, _read_promise)
+    for name in outvoted({name: hidden.form for name, hidden in promised.items()}):
+        raise PartyError(name, "sum", "garbage")
+    digests = {name: hidden.parts[0] for name, hidden in promised.items()}
+    signed = yield dict.fromkeys(said, {"digests": digests})
+    signatures = read_each(signed, _read_signature)
+    sent = yield dict.fromkeys(said, {"signatures": signatures})
+    vectors = read_each(sent)
+    for name, hidden in vectors.items():
+        digest = hashlib.sha256(b"".join(hidden.parts)).digest()
+        if len(hidden.parts) != 1 or digest != digests[name][:_DIGEST_BYTES]:
+            raise PartyError(name, "sum", "garbage")
+    parts = [hidden.parts[0] for hidden in vectors.values()]
+    return replace(next(iter(vectors.values())), parts=parts, addends=len(parts))
+
+
+def _read_promise(reply):
+    """Return the digest of a vector, with a signature, in the place of the vector."""
+    hidden = read_vector(reply)
+    if [len(part) for part in hidden.parts] != [_DIGEST_BYTES + _SIGNATURE_BYTES]:
+        raise ProtocolError("not a signed digest")
+    return hidden

@@ -10,11 +10,11 @@ from scipy.stats import chi2, chi2_contingency
 from skprivbn.partition import HorizontalPartition
 from skprivbn.structure import FederatedFCI
 from skprivbn.structure._fci import fci
-from skprivbn.structure._tables import AskedTables
-from skprivbn.structure.rows._hidden_causes import (
+from skprivbn.structure._hidden_causes import (
     IndependenceTerms,
     LikelihoodRatioTests,
 )
+from skprivbn.structure._tables import AskedTables
 from skprivbn.structure.rows._mixed import AskedMoments, configuration_moments
 from tests.federation.site.loopback import open_sites
 
