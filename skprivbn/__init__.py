@@ -18,7 +18,7 @@ The headline estimators can be imported from here.
 
 from importlib import import_module
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 # Imported on first use: the ciphers behind them take longer to load than the rest.
 _HOMES = {
