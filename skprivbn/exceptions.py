@@ -120,8 +120,9 @@ class PartyError(RuntimeError):
         "other-unit": "its budget counts epsilon for another unit of privacy (rows, "
         "individuals, or values of one record), which does not add up: fit with or "
         "without individual= as those before",
-        "changed-little": "its data changed by fewer rows than its minimum since they "
-        "were asked an exact question: the difference of the answers would show them",
+        "changed-little": "its data, or the records that it has in common with others, "
+        "changed by fewer rows than its minimum since they were asked an exact "
+        "question: the difference of the answers would show them",
         "other-account": "its data were charged to another account, under another name "
         "of the dataset: its people are told what to do by site-policy --check",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "

@@ -360,6 +360,8 @@ class Me:
         Smallest count that the strictest party discloses.
     own_min_rows : int, default=1
         Fewest rows of a sum that this party allows.
+    hold_records : callable, default=None
+        Notes which own records an answer is about, and refuses some.
 
     Examples
     --------
@@ -379,6 +381,7 @@ class Me:
     session: bytes = b""
     min_cell_count: int = 0
     own_min_rows: int = 1
+    hold_records: Any = None
 
     @property
     def peers(self) -> tuple[str, ...]:

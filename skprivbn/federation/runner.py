@@ -299,6 +299,7 @@ class Runner:
             agreement.session + agreement.hash,
             self._session.min_cell_count,
             policy.min_rows,
+            self._hold_records,
         )
         result = yield from self._converse(self._protocol(me))
         result = round_numbers(result, self._digits)
@@ -351,6 +352,9 @@ class Runner:
     def _name_columns(self, columns):
         """Return the names of columns that a refusal is about, as far as known."""
         return [name for name in columns if isinstance(name, str)]
+
+    def _hold_records(self, records):
+        """Note which own records all parties have; sites remember that."""
 
     def _keep(self, results):
         """Keep what a program computed for the party's own use."""

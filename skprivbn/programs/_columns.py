@@ -150,7 +150,7 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
         Positions of the own records; all of them, if there are no keys.
     """
     if not me.terms.has_keys:
-        return np.arange(me.n_rows)
+        return _holding(me, np.arange(me.n_rows))
 
     def check_sizes(n_keys, code="too-few-rows"):
         # a peer with few keys would be told of single persons
@@ -165,6 +165,13 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
             "membership",
         )
     check_sizes({me.name: len(records)}, "few-common")
+    return _holding(me, records)
+
+
+def _holding(me, records):
+    """Note what the answers are about: those of sites are compared over sessions."""
+    if me.hold_records is not None:
+        me.hold_records(records)
     return records
 
 

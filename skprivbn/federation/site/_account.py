@@ -235,6 +235,9 @@ class Account:
             if self._noise is not None:
                 self._charge()
         self._is_held = True
+        kinds = self._dataset.columns.values()
+        if "key" in kinds and not self._question.terms.joins_columns():
+            self.hold_records()
 
     def _hold_content(self):
         if self._state.contents(self._name) != self._known:
@@ -243,6 +246,29 @@ class Account:
             self.hold_roster(self._question.agreement.roster)
         if self._content not in self._known[1]:
             self._state.add_content(self._name, self._content)
+
+    def hold_records(self, joined=None):
+        """Remember the rows of an exact answer; refuse any that differ by few.
+
+        A peer chooses which records of this site all have: of two answers that are
+        about a record more and less, the difference is this record.
+
+        Parameters
+        ----------
+        joined : tuple of (str, ndarray), default=None
+            As of :meth:`Dataset.blocks`.
+        """
+        if self._noise is not None:
+            return
+        if not self._is_held:
+            self._hold()
+        known = self._state.contents(self._name)
+        part = Snapshots(self._dataset, *known).find_part(self._content, joined)
+        with self._state.transaction():
+            if self._state.contents(self._name) != known:
+                raise PartyRefusal("busy", "another question was about these data")
+            if part is not None:
+                self._state.add_content(self._name, part)
 
     def _charge(self, n_numbers=0):
         if not self._state.charge(*self._mine, n_numbers):

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import BACKENDS, PROTOCOLS
@@ -217,11 +219,24 @@ class Dataset:
         """Identify the present content of the data."""
         return self.source.fingerprint()
 
-    def blocks(self):
-        """Yield all rows of columns that are no keys, as numbers, in blocks."""
+    def blocks(self, joined=None):
+        """Yield rows of columns that are no keys, as numbers, in blocks.
+
+        Parameters
+        ----------
+        joined : tuple of (str, ndarray), default=None
+            A column of keys, and the keys of the rows that are wanted; None for all.
+        """
         shown = [column for column, kind in self.columns.items() if kind != "key"]
-        X, _ = self.read_rows(shown, [])
-        yield from X.blocks() if isinstance(X, RowSource) else [X]
+        X, values = self.read_rows(shown, [] if joined is None else joined[:1])
+        start = 0
+        for rows in X.blocks() if isinstance(X, RowSource) else [X]:
+            stop = start + len(rows)
+            if joined is None:
+                yield rows
+            else:
+                yield rows[np.isin(values[joined[0]][start:stop], joined[1])]
+            start = stop
 
     def read_rows(self, columns, beside):
         """Return rows, to be read in blocks if they are many, and values beside them.

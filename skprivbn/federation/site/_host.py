@@ -265,6 +265,14 @@ class SiteHost(Runner):
     def _hold_roster(self, roster):
         self._account.hold_roster(roster)
 
+    def _hold_records(self, records):
+        """Compare the records of an answer with those of answers before."""
+        if self._account is not None:
+            column = self._question.agreement.data["aligned"].get("keys")
+            joined = column and (column, self._block["keys"][records])
+            with recording():
+                self._account.hold_records(joined)
+
     def _hold_survivors(self, names):
         """Take survivors of a recovery as what they are: another roster."""
         if self._question.is_exact:

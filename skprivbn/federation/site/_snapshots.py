@@ -92,7 +92,9 @@ class Snapshots:
     """
 
     def __init__(self, dataset, key, known):
-        self._dataset, self._key, self._known = dataset, key, known
+        self._dataset, self._key = dataset, key
+        self._known = [content for content in known if not content.get("is_part")]
+        self._parts = [content for content in known if content.get("is_part")]
 
     def find(self):
         """Return the present content, and the version that it counts as.
@@ -110,17 +112,45 @@ class Snapshots:
         for known in self._known:
             if content.items() <= known.items():
                 return known
-        sketch = self._sketch(self._dataset)
-        content["sketch"] = sketch.to_json()
+        content["sketch"] = self._sketch(self._dataset).to_json()
         for known in self._known:
             # the same rows in another order, or changed where nobody is shown them
             same = content | {"version": known["version"]}
             if known | {"fingerprint": content["fingerprint"]} == same:
                 return same
-        versions, of_columns = [], {json.dumps(content["columns"]): sketch}
+        same = self._compare(content, self._known)
+        versions = [*(known["version"] for known in same), self._dataset.version]
+        return content | {"version": versions[0]}
+
+    def find_part(self, whole, joined=None):
+        """Identify the rows that an answer is about.
+
+        Parameters
+        ----------
+        whole : dict
+            The present content, of which they are a part, or all.
+        joined : tuple of (str, ndarray), default=None
+            As of :meth:`Dataset.blocks`.
+
+        Returns
+        -------
+        part : dict or None
+            None if it was asked before. One that differs by a few rows only from one
+            that was asked before is refused.
+        """
+        part = self._seen_as() | {"sketch": whole["sketch"], "is_part": True}
+        if joined is not None:
+            part["sketch"] = self._sketch(self._dataset, joined).to_json()
+        self._compare(part, self._parts, joined)
+        return None if part in self._parts else part
+
+    def _compare(self, content, others, joined=None):
+        """Return other contents of the same rows; refuse one of nearly the same."""
+        sketch, same = RowSketch.from_json(content["sketch"]), []
+        of_columns = {json.dumps(content["columns"]): sketch}
         # a sketch cannot count more changes than it has groups
         least = min(self._dataset.min_rows, N_GROUPS // 4)
-        for known in self._known:
+        for known in others:
             if known.get("query", content["query"]) != content["query"]:
                 continue
             other = RowSketch.from_json(known["sketch"])
@@ -128,7 +158,7 @@ class Snapshots:
             columns = known.get("columns", content["columns"])
             place = json.dumps(columns)
             if place not in of_columns:
-                of_columns[place] = self._sketch_of(columns)
+                of_columns[place] = self._sketch_of(columns, joined)
             if of_columns[place] is None:
                 changed = abs(sketch.n_rows - other.n_rows)
             else:
@@ -137,20 +167,20 @@ class Snapshots:
                 why = f"{changed} rows or more have changed, and {least} are needed"
                 raise PartyRefusal("changed-little", why)
             if not changed:
-                versions.append(known["version"])
-        versions.append(self._dataset.version)
-        return content | {"version": versions[0]}
+                same.append(known)
+        return same
 
-    def _sketch(self, dataset):
+    def _sketch(self, dataset, joined=None):
         with refuse_malformed("invalid-data"):
-            return RowSketch.of(dataset.blocks(), self._key)
+            return RowSketch.of(dataset.blocks(joined), self._key)
 
-    def _sketch_of(self, columns):
+    def _sketch_of(self, columns, joined=None):
         """Return the present content of columns, None if they are no longer there."""
         source = self._dataset.source.with_columns(dict(columns))
         kinds = {name: column.kind for name, column in source.columns.items()}
+        dataset = replace(self._dataset, source=source, columns=kinds)
         try:
-            return self._sketch(replace(self._dataset, source=source, columns=kinds))
+            return self._sketch(dataset, joined)
         except PartyRefusal:
             return None
 

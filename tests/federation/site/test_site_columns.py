@@ -1,9 +1,12 @@
 """Columns at sites: what they answer under noise, trust and charge; what is wrong."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
+from skprivbn.federation.site._account import Account
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
 from skprivbn.structure import (
@@ -149,3 +152,54 @@ def test_without_looking_at_combinations_the_record_is_read(tmp_path, monkeypatc
     monkeypatch.setattr(_columns, "check_shares", lambda *arguments: None)
     value, expected = read_from_alike(tmp_path, monkeypatch)
     assert value == pytest.approx(expected, abs=0.05)
+
+
+def read_from_two_fits(folder, n_gone, keys=("person", "person")):
+    """Fit twice; between the fits the bank leaves out its first records.
+
+    Returns what the two answers differ by, and the insurer's values of these records.
+    """
+    late, claims = np.random.default_rng(0).normal(size=(2, 300))
+    tables = {
+        name: [[f"DE{i}", value] for i, value in enumerate(column)]
+        for name, column in (("bank", late), ("insurer", claims))
+    }
+    kinds = {
+        "bank": {"person": '"key"', "late": '"float"'},
+        "insurer": {"person": '"key"', "claims": '"float"'},
+    }
+    names, totals = ["FederatedGaussianBayesianNetwork"], []
+    federation = open_sites(folder, tables, kinds, names)
+    bank = folder / "bank" / "icu.csv"
+    for n_left_out, key in zip((0, n_gone), keys):
+        lines = bank.read_text().splitlines()
+        bank.write_text("\n".join([lines[0], *lines[1 + n_left_out :]]) + "\n")
+        # who deviates does not remember what was asked
+        shutil.rmtree(bank.parent / "skprivbn_state", ignore_errors=True)
+        columns = federation.columns(key=key, reveal_membership=True)
+        found = FederatedGaussianBayesianNetwork().fit(columns)
+        assert found.n_samples_ == 300 - n_left_out
+        totals.append(found.n_samples_ * found.network_.mean[1])
+    return totals[0] - totals[1], claims[:n_gone].sum()
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+@pytest.mark.parametrize("keys", [("person", "person"), (None, "person")])
+def test_attack_a_peer_that_leaves_one_record_out_of_the_second_fit(tmp_path, keys):
+    with pytest.raises(PartyError) as caught:
+        read_from_two_fits(tmp_path, 1, keys)
+    assert (caught.value.party, caught.value.code) == ("insurer", "changed-little")
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_without_comparing_common_records_the_bank_reads_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(Account, "hold_records", lambda self, joined=None: None)
+    value, expected = read_from_two_fits(tmp_path, 1)
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+@pytest.mark.parametrize("n_gone", [0, 20])
+def test_the_same_common_records_and_many_others_are_answered(tmp_path, n_gone):
+    value, expected = read_from_two_fits(tmp_path, n_gone)
+    assert value == pytest.approx(expected, abs=1e-9)
