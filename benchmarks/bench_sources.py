@@ -138,8 +138,8 @@ def write_files(folder, n_rows):
 
 def site_table(path):
     """Return a file as a site declares it."""
-    from skprivbn.federation.site._cells import Column
     from skprivbn.federation.site._sources import find_table
+    from skprivbn.federation.site._table import Column
 
     path = Path(path)
     column = Column(LABELS if path.stem == "categories" else "float")

@@ -1,6 +1,8 @@
-"""What partitions share: blocks of parties in this process, and labels of columns."""
+"""What partitions share: blocks of parties, and checks of labels, columns, rows."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import partial
 from numbers import Real
 from os import PathLike
 from typing import Any
@@ -18,7 +20,9 @@ from skprivbn.federation import (
     Terms,
 )
 from skprivbn.federation._remote import RemoteData
-from skprivbn.utils._validation import is_missing
+from skprivbn.federation._rows import RowSource, map_rows
+from skprivbn.utils import warn_user
+from skprivbn.utils._validation import check_block, is_missing, missing_entries
 
 
 def is_partition(X: Any) -> bool:
@@ -342,3 +346,139 @@ def _kind(label_type):
     if issubclass(label_type, bool | np.bool_):
         return "bool"
     return "number" if issubclass(label_type, Real) else label_type.__name__
+
+
+def common_labels(blocks, feature_names):
+    """Return the labels of the columns of all parties, in the order to be used."""
+    if feature_names is not None:
+        labels = list(feature_names)
+        find_columns(labels, labels, "feature_names")
+        return labels
+    labels = {name: column_labels(rows) for name, rows in blocks.items()}
+    unnamed = [name for name, given in labels.items() if given is None]
+    if unnamed and len(unnamed) < len(labels):
+        raise PartitionError(
+            f"parties {unnamed} have arrays without names of columns, the others "
+            "dataframes: give dataframes everywhere, or feature_names="
+        )
+    return next(iter(labels.values()))
+
+
+def check_holders(key, values, blocks):
+    """Refuse values beside the rows that are not those of these parties."""
+    if values is None:
+        return
+    check_is_mapping(values, key, "one value per row")
+    for name in blocks:
+        if name not in values:
+            raise PartitionError(f"{key} lacks the values of party {name!r}")
+    strangers = [name for name in values if name not in blocks]
+    if strangers:
+        raise PartitionError(f"{key} has values of parties {strangers}, not in blocks")
+
+
+def check_features(estimator, partition, reset):
+    """Set or check the number and names of features, as scikit-learn does.
+
+    Parameters
+    ----------
+    estimator : estimator
+    partition : partition
+    reset : bool
+        Whether to set them.
+
+    Returns
+    -------
+    partition : partition
+        The same, its columns in the order in which the estimator has seen them.
+    """
+    given, user = partition.feature_names, type(estimator).__name__
+    if reset:
+        estimator.n_features_in_ = partition.n_features
+        if given is not None:
+            estimator.feature_names_in_ = np.asarray(given, object)
+        elif hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        return partition
+    fitted = getattr(estimator, "feature_names_in_", None)
+    if fitted is not None and given is not None and set(given) != set(fitted):
+        more = [name for name in given if name not in fitted]
+        less = [name for name in fitted if name not in given]
+        # what goes beside rows is still among the columns until it is named
+        named = (
+            ", or name what it is (y=, ...)" if hasattr(partition, "aligned") else ""
+        )
+        wrong = (
+            [f"{more} beside what it was fitted to: leave it out{named}"]
+            if more
+            else []
+        )
+        wrong += [f"not {less}, which it was fitted to"] if less else []
+        raise ValueError(f"{user}: X has {', and '.join(wrong)}")
+    if partition.n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {partition.n_features} features, but {user} is expecting "
+            f"{estimator.n_features_in_} features as input"
+        )
+    if fitted is None or given is None:
+        if (fitted is None) != (given is None):
+            has, had = ("names", "none") if fitted is None else ("no names", "some")
+            warn_user(
+                f"the columns of X have {has}, and {user} was fitted to columns with "
+                f"{had}: they are taken in their order"
+            )
+        return partition
+    if list(given) == list(fitted):
+        return partition
+    return partition.reorder(list(fitted))
+
+
+def check_blocks(partition, **checks):
+    """Return a partition with checked rows, or say what is wrong with whose.
+
+    Parameters
+    ----------
+    partition : HorizontalPartition or VerticalPartition
+    **checks
+        Of :func:`~skprivbn.utils._validation.check_block`.
+
+    Returns
+    -------
+    partition : partition
+    """
+    checked = copy(partition)
+    checked._blocks = {}
+    for name, block in partition._blocks.items():
+        names = partition._held(name)
+        check = partial(check_block, names=names, holder=name, **checks)
+        checked._blocks[name] = block | {"X": map_rows(block["X"], check)}
+    return checked
+
+
+def warn_of_copies(partition):
+    """Warn of two parties with the same rows; few rows may be equal by chance."""
+    alike: dict = {}
+    for name, block in partition._blocks.items():
+        rows = block["X"]
+        if isinstance(rows, RowSource) or len(rows) < 5:
+            continue
+        # None stands for gaps: pandas' NA cannot be compared
+        first = tuple(np.where(missing_entries(rows[:1]), None, rows[:1])[0])
+        others = alike.setdefault((rows.shape, first), {})
+        for other, its_rows in others.items():
+            if _is_copy(rows, its_rows):
+                warn_user(
+                    f"parties {other!r} and {name!r} hold the same rows, which then "
+                    "count twice: was one table given to both?"
+                )
+                return
+        others[name] = rows
+
+
+def _is_copy(rows, others):
+    """Tell whether rows are equal; such as are all alike may be by chance."""
+    if rows.dtype == object or others.dtype == object:
+        rows, others = (
+            np.where(missing_entries(table), None, table) for table in (rows, others)
+        )
+    return np.array_equal(rows, others) and not np.array_equal(rows[1:], rows[:-1])

@@ -1,4 +1,4 @@
-"""Rows that different parties hold."""
+"""Rows that different parties hold, also as arguments of ``fit``."""
 
 from __future__ import annotations
 
@@ -12,25 +12,36 @@ from sklearn.utils.validation import column_or_1d
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin, check_described
+from skprivbn.federation._remote import RemoteRows
 from skprivbn.federation._rows import RowSource, map_rows, row_blocks
 from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
+    check_blocks,
+    check_features,
+    check_holders,
     check_is_mapping,
     check_labels,
     column_labels,
+    common_labels,
     find_columns,
+    is_partition,
     keep_persons,
     names_of,
     refuse_name,
     refuse_paths,
+    refuse_tables,
     take_column,
+    warn_of_copies,
 )
+from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
-    declared_categories,
     declared_labels,
     dtypes_of,
     keep_types,
+    other_ways,
+    validate_table,
+    wants_floats,
     without_columns,
 )
 
@@ -92,21 +103,19 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         self.names = check_roster(blocks)
         refuse_paths(blocks)
         self._places: dict[str, np.ndarray] | None = None
-        self._declared: dict[str, list] = {}
         #: types of the columns of dataframes, by party; none for arrays
         self._dtypes: dict[str, list] = {}
         for key, values in aligned.items():
-            _check_holders(key, values, blocks)
-        labels = _common_labels(blocks, feature_names)
+            check_holders(key, values, blocks)
+        labels = common_labels(blocks, feature_names)
         self._blocks, kinds = {}, {}
         for name, rows in blocks.items():
             given, places = column_labels(rows), slice(None)
-            declared, dtypes = declared_categories(rows), dtypes_of(rows)
+            dtypes = dtypes_of(rows)
             if given is not None:
                 places = find_columns(given, labels, f"party {name!r}")
-                declared = [declared[i] for i in places] if declared else []
                 dtypes = [dtypes[i] for i in places] if dtypes else []
-            self._declared[name], self._dtypes[name] = declared, dtypes
+            self._dtypes[name] = dtypes
             rows = _table(rows, places, labels)
             block = {"X": rows}
             for key, values in aligned.items():
@@ -173,7 +182,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             find_columns(labels, feature_names, "X")
         if labels is not None:
             feature_names = names_of(labels)
-        declared, dtypes, given = declared_categories(X), dtypes_of(X), aligned
+        dtypes, given = dtypes_of(X), aligned
         X = _any_array(X)
         rows = _rows_of_parties(party, len(X))
         aligned = {
@@ -192,7 +201,6 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             },
         )
         partition._places = rows
-        partition._declared = dict.fromkeys(partition.names, declared)
         partition._dtypes = dict.fromkeys(partition.names, dtypes)
         return partition
 
@@ -205,7 +213,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
     def categories(self) -> dict[str, list]:
         """Labels that the columns of dataframes declare, by name of the feature."""
         found = {}
-        for name, *declared in zip(self._column_names, *self._declared.values()):
+        for name, *dtypes in zip(self._column_names, *self._dtypes.values()):
+            declared: list[Any] = list(map(declared_labels, dtypes))
             if None in declared:
                 continue
             if any(set(labels) != set(declared[0]) for labels in declared):
@@ -329,12 +338,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
 
     def _typed_as(self, given, places):
         """Take over what columns of another partition declare; None has numbers."""
-        for holder in self.names:
-            declared, dtypes = given._declared[holder], given._dtypes[holder]
-            if declared:
-                self._declared[holder] = [
-                    i if i is None else declared[i] for i in places
-                ]
+        for holder, dtypes in given._dtypes.items():
             if dtypes:
                 of = [np.dtype(float) if i is None else dtypes[i] for i in places]
                 self._dtypes[holder] = of
@@ -382,8 +386,8 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         labels : list or None
             Of the first party.
         """
-        labels = dict(zip(self._column_names, self._declared[self.names[0]]))
-        return labels.get(column)
+        dtypes = dict(zip(self._column_names, self._dtypes[self.names[0]]))
+        return declared_labels(dtypes.get(column))
 
     def _column(self, holder, place):
         """Return a column of a party, in the type that it has in a dataframe."""
@@ -410,7 +414,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         return [name for name in names if any(name in texts for texts in found)]
 
     def _held(self, name):
-        return self.feature_names or ()
+        return self._column_names
 
     def __repr__(self):
         sizes = ", ".join(
@@ -432,35 +436,6 @@ def _any_array(X):
     if type(X) is np.ndarray and X.ndim == 2 and X.dtype.kind in "biuf":
         return X
     return check_array(keep_types(without_columns(X)), **_ANY_TABLE)
-
-
-def _check_holders(key, values, blocks):
-    """Refuse values beside the rows that are not those of these parties."""
-    if values is None:
-        return
-    check_is_mapping(values, key, "one value per row")
-    for name in blocks:
-        if name not in values:
-            raise PartitionError(f"{key} lacks the values of party {name!r}")
-    strangers = [name for name in values if name not in blocks]
-    if strangers:
-        raise PartitionError(f"{key} has values of parties {strangers}, not in blocks")
-
-
-def _common_labels(blocks, feature_names):
-    """Return the labels of the columns of all parties, in the order to be used."""
-    if feature_names is not None:
-        labels = list(feature_names)
-        find_columns(labels, labels, "feature_names")
-        return labels
-    labels = {name: column_labels(rows) for name, rows in blocks.items()}
-    unnamed = [name for name, given in labels.items() if given is None]
-    if unnamed and len(unnamed) < len(labels):
-        raise PartitionError(
-            f"parties {unnamed} have arrays without names of columns, the others "
-            "dataframes: give dataframes everywhere, or feature_names="
-        )
-    return next(iter(labels.values()))
 
 
 def one_per_row(name, values, n_samples):
@@ -502,3 +477,94 @@ def _rows_of_parties(party, n_samples):
             "party has labels that differ in type only: give text or numbers"
         )
     return {name: np.flatnonzero(codes == code) for code, name in enumerate(names)}
+
+
+def check_horizontal(
+    estimator: Any,
+    X: TableLike,
+    party: ArrayLike | None = None,
+    *,
+    reset: bool = True,
+    dtype: Any = "numeric",
+    aligned: dict | None = None,
+    **checks: Any,
+) -> HorizontalPartition | RemoteRows:
+    """Turn the arguments of ``fit`` into rows per party, or say what is wrong.
+
+    Sets `n_features_in_` and `feature_names_in_` on the estimator, as scikit-learn's
+    ``validate_data`` does.
+
+    Parameters
+    ----------
+    estimator : estimator
+    X : array-like of shape (n_samples, n_features), HorizontalPartition or RemoteRows
+    party : array-like of shape (n_samples,), default=None
+        Label of each row's holder.
+    reset : bool, default=True
+        Whether to set or to check the number and names of features.
+    dtype : dtype or list of dtype, default="numeric"
+        As in scikit-learn's ``check_array``.
+    aligned : dict of str to array-like, default=None
+        Further values per row, or names of columns if X is a partition or remote;
+        None entries are left out.
+    **checks
+        Options of ``check_array``.
+
+    Returns
+    -------
+    partition : HorizontalPartition or RemoteRows
+    """
+    aligned = {k: v for k, v in (aligned or {}).items() if v is not None}
+    # which is to hide how many rows a party has, and which
+    has_noise = getattr(estimator, "epsilon", None) is not None
+    if isinstance(X, RemoteRows) and party is None:
+        rows = X.checked(
+            aligned,
+            as_float=wants_floats(dtype),
+            finite=checks.get("ensure_all_finite", True) is True,
+        )
+        return check_features(estimator, rows, reset)
+    if is_partition(X):
+        if not isinstance(X, HorizontalPartition | RemoteRows):
+            raise PartitionError(
+                f"X is a {type(X).__name__}; "
+                f"{type(estimator).__name__} needs rows held by different parties"
+            )
+        named = {key: v for key, v in aligned.items() if isinstance(v, str)}
+        beside = [*(["party"] if party is not None else []), *(set(aligned) - {*named})]
+        if beside:
+            raise PartitionError(
+                f"{beside} cannot be given beside a partition, which already says who "
+                "holds which rows and values: give the name of a column, or put values "
+                "per row into it, as in HorizontalPartition(blocks, y={'north': ...})"
+            )
+        if isinstance(X, HorizontalPartition) and named:
+            X = X.beside(named)
+        partition = check_features(estimator, X, reset)
+        if has_noise:
+            checks["ensure_min_samples"] = 0
+        else:
+            _refuse_empty(partition)
+        ways = other_ways(estimator)
+        partition = check_blocks(partition, dtype=dtype, otherwise=ways, **checks)
+    else:
+        refuse_tables(X, "HorizontalPartition")
+        for key, values in {"party": party, **aligned}.items():
+            refuse_name(key, values)
+        dtypes = dtypes_of(X)
+        X = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
+        names = getattr(estimator, "feature_names_in_", None)
+        partition = HorizontalPartition.from_rows(X, party, names, **aligned)
+        partition._dtypes = dict.fromkeys(partition.names, dtypes)
+        if not has_noise:
+            _refuse_empty(partition)
+    if reset and not has_noise:
+        warn_of_copies(partition)
+    return partition
+
+
+def _refuse_empty(partition):
+    """Refuse parties without rows."""
+    for name, n_rows in partition.n_rows().items():
+        if n_rows == 0:
+            raise PartitionError(f"party {name!r} has no rows: leave it out")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -22,6 +21,8 @@ from skprivbn.federation._remote import (
 from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
+    check_blocks,
+    check_features,
     check_is_mapping,
     column_labels,
     find_columns,
@@ -31,13 +32,11 @@ from skprivbn.partition._base import (
     refuse_repeated,
     refuse_tables,
 )
-from skprivbn.partition._checks import check_features
 from skprivbn.partition._horizontal import ONE_PARTY
 from skprivbn.utils import column_names, warn_leak
 from skprivbn.utils._sklearn import _get_column_indices
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import (
-    check_block,
     declared_categories,
     is_missing,
     keep_types,
@@ -377,7 +376,9 @@ def check_vertical(
         finite = checks.get("ensure_all_finite", True)
         if isinstance(X, VerticalPartition):
             ways = other_ways(estimator, of_rows=False)
-            return _check_blocks(X, dtype, ensure_all_finite=finite, otherwise=ways)
+            return check_blocks(
+                X, dtype=dtype, ensure_all_finite=finite, otherwise=ways
+            )
         return X.checked(finite=finite)
     refuse_tables(X, "VerticalPartition")
     # Columns are selected on X as given: names and selectors need a dataframe.
@@ -388,16 +389,6 @@ def check_vertical(
     values = validate_table(estimator, X, reset=reset, dtype=dtype, **checks)
     names = column_names(estimator)
     return VerticalPartition._at_places(X, values, held, names)
-
-
-def _check_blocks(partition, dtype, **checks):
-    """Return the partition with checked values, errors naming the holder."""
-    checked, check = copy(partition), partial(check_block, dtype=dtype, **checks)
-    checked._blocks = {
-        name: block | {"X": check(block["X"], partition.columns[name], holder=name)}
-        for name, block in partition._blocks.items()
-    }
-    return checked
 
 
 def _columns_of_parties(parties, X):

@@ -17,17 +17,15 @@ from skprivbn.federation._ledger import LedgerTable
 from skprivbn.federation._remote import RemoteColumns, RemoteRows, keep_owned
 from skprivbn.federation._terms import Terms
 from skprivbn.federation.coordinator import Coordinator
-from skprivbn.federation.flare._fit import (
+from skprivbn.federation.flare._messages import (
     Considered,
     DryFit,
     FlareFit,
-    Researcher,
-    write_job,
-)
-from skprivbn.federation.flare._introduction import (
     Introduction,
+    Researcher,
     introduce,
     wait_for_sites,
+    write_job,
 )
 from skprivbn.federation.flare._relay import RELAY_TIME, Heartbeat, Relay, within
 from skprivbn.federation.program import Program

@@ -15,10 +15,10 @@ from skprivbn.exceptions import PartitionError, ProtocolError
 from skprivbn.federation.flare._policy import SITE_FILE, check_kit, kit_kind
 from skprivbn.federation.flare._relay import within
 from skprivbn.federation.site._account import look_at_account
-from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._audit import format_record, read_audit
 from skprivbn.federation.site._check import check_peers, check_state
 from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._question import Approvals
 from skprivbn.utils import import_optional
 
 #: days before a certificate ends at which to say so

@@ -20,8 +20,8 @@ import math
 
 from skprivbn.exceptions import BudgetExceededError
 from skprivbn.federation.program import PartyRefusal, require
-from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._file import ANY_NUMBER
+from skprivbn.federation.site._question import Approvals
 from skprivbn.federation.site._snapshots import Snapshots
 from skprivbn.federation.site._state import SiteState
 from skprivbn.privacy import PrivacyAccountant, Spend

@@ -40,7 +40,7 @@ MAX_REASON = 1 << 10
 #: bytes after which the file of errors is put aside, and how many are kept
 MAX_ERROR_BYTES, N_KEPT = 1 << 20, 3
 _START = "0" * 64
-#: who reads what a program yields
+#: how what a program yields travels, and who reads it
 SEEN_AS = {
     "Sum": "secure sum, read by the sites",
     "Release": "secure sum, read by the researcher and the server",

@@ -14,9 +14,9 @@ from skprivbn.federation._models import OURS, PROTOCOLS, announced
 from skprivbn.federation._rows import open_parquet
 from skprivbn.federation.gate import FEW_VALUES
 from skprivbn.federation.site._account import look_at_account
-from skprivbn.federation.site._cells import CellError, Column
-from skprivbn.federation.site._explained import ENTRIES
+from skprivbn.federation.site._entries import ENTRIES
 from skprivbn.federation.site._sources import find_table
+from skprivbn.federation.site._table import CellError, Column
 
 
 def check_peers(site_file, name, servers):

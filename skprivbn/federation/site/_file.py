@@ -32,11 +32,12 @@ from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
-from skprivbn.federation.site._cells import Column
 from skprivbn.federation.site._entries import (
     BUDGET_RULES,
     DATASET_RULES,
     NOTIFY,
+    OF_DATASET,
+    OF_SITE,
     at_least,
     check_keys,
     find_announced,
@@ -45,39 +46,16 @@ from skprivbn.federation.site._entries import (
     read_presets,
 )
 from skprivbn.federation.site._sources import find_table
-from skprivbn.federation.site._table import Table
+from skprivbn.federation.site._table import Column, Table
 
 #: backends of this package that hide sums; a site never accepts plaintext
 _BACKENDS = ("ckks", "masking", "paillier")
-
-_SITE_KEYS = {
-    "min_parties",
-    "peers",
-    "audit_log",
-    "state",
-    "results",
-    "notify",
-    "datasets",
-}
 #: exact fits, where the numbers that they tell are counted instead
 ANY_NUMBER = 1 << 30
 #: exact numbers for each row that one fit stands for, where only fits are counted
 NUMBERS_OF_A_FIT = 1 / 3
 #: folder of what was asked and spent, beside the site file
 STATE = "skprivbn_state"
-_DATASET_KEYS = {
-    "path",
-    "sql",
-    "missing",
-    "csv",
-    "columns",
-    "estimators",
-    "backends",
-    "presets",
-    "budget",
-    "individual",
-    *DATASET_RULES,
-}
 
 
 @dataclass(frozen=True)
@@ -311,7 +289,7 @@ class SiteFile:
             raise PartitionError(f"{path} is not text in UTF-8: save it so") from None
         except tomllib.TOMLDecodeError as error:
             raise PartitionError(f"{path} is not valid TOML: {error}") from None
-        check_keys(content, _SITE_KEYS, {"datasets", "peers"}, path)
+        check_keys(content, {*OF_SITE, "datasets"}, {"datasets", "peers"}, path)
         min_parties = read_entry(content, "min_parties", at_least(1, 3), path)
         datasets = content["datasets"]
         if not isinstance(datasets, dict) or not datasets:
@@ -338,7 +316,7 @@ class SiteFile:
 
 def _dataset(name, entry, folder, state, accounts, min_parties):
     where = f"dataset {name!r}"
-    check_keys(entry, _DATASET_KEYS, {"columns", "estimators"}, where)
+    check_keys(entry, {*OF_DATASET, "columns"}, {"columns", "estimators"}, where)
     columns = entry["columns"]
     if not isinstance(columns, dict) or not columns:
         raise PartitionError(

@@ -27,10 +27,7 @@ from skprivbn.federation.site._block import (
     results_to_keep,
     write_results,
 )
-from skprivbn.federation.site._rules import (
-    Question,
-    check_question,
-)
+from skprivbn.federation.site._question import Question, check_question
 from skprivbn.federation.site._state import SiteState, recording
 
 try:

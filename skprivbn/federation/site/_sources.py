@@ -16,9 +16,8 @@ import numpy as np
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._rows import open_parquet, rows_per_block
-from skprivbn.federation.site._cells import Column
 from skprivbn.federation.site._entries import is_list_of_text, read_entry
-from skprivbn.federation.site._table import Table
+from skprivbn.federation.site._table import Column, Table
 from skprivbn.utils import import_optional
 
 #: bytes of a CSV file that are read at a time

@@ -12,7 +12,7 @@ import pytest
 
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.flare import FlareFederation, LocalFederation
-from skprivbn.federation.flare._fit import write_job
+from skprivbn.federation.flare._messages import write_job
 from skprivbn.federation.site._audit import read_audit
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.partition import RemoteRows

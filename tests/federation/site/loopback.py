@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from skprivbn.federation.flare import FlareFederation
-from skprivbn.federation.flare._fit import Researcher
+from skprivbn.federation.flare._messages import Researcher
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._site import Site
 from skprivbn.federation.site._state import SiteState

@@ -6,7 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation import Me, runner
 from skprivbn.federation._description import _Counted
-from skprivbn.federation.site import _block, _host, _rules
+from skprivbn.federation.site import _block, _host, _question
 from skprivbn.federation.site._account import Account
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture
@@ -119,7 +119,7 @@ def test_attack_other_columns_at_the_other_sites(open_rows, monkeypatch):
     rows = open_rows(tables, age='"float"', country='"float"')
     assert code_of(sum_of_other_columns, rows) == "refused"
     # the twin: the ages of one hospital
-    monkeypatch.delitem(_rules.RULES, "same_columns")
+    monkeypatch.delitem(_question.RULES, "same_columns")
     left = sum_of_other_columns(rows) - 2 * N_ROWS * 49
     assert left == pytest.approx(tables[0, :, 0].sum())
 

@@ -20,7 +20,7 @@ from skprivbn.federation import (
     encode,
 )
 from skprivbn.federation._models import PROTOCOLS, announced
-from skprivbn.federation.site import _rules
+from skprivbn.federation.site import _question
 from skprivbn.federation.site._file import Dataset, SiteFile
 from skprivbn.federation.site._site import MEET
 from skprivbn.graphical_model import DPCGMLearner
@@ -462,7 +462,7 @@ def test_a_site_may_want_persons_protected_not_rows(tmp_path, data):
     write_tables(tmp_path / "twin", *data)
     fresh = connect(make_sites(tmp_path / "twin", texts), "icu").rows(["ward"])
     with pytest.MonkeyPatch.context() as patched:
-        patched.delitem(_rules.RULES, "persons_protected")
+        patched.delitem(_question.RULES, "persons_protected")
         with pytest.raises(PartyError, match="budget"):
             FederatedStandardScaler(**scaler.get_params()).fit(rows)
         FederatedStandardScaler(**scaler.get_params()).fit(fresh)

@@ -15,10 +15,10 @@ import pytest
 from skprivbn.exceptions import BudgetExceededError, PartyError
 from skprivbn.federation import Runner
 from skprivbn.federation.program import PartyRefusal
-from skprivbn.federation.site import _approvals, _state
+from skprivbn.federation.site import _question, _state
 from skprivbn.federation.site._account import Account, look_at_account
-from skprivbn.federation.site._approvals import Approvals
 from skprivbn.federation.site._file import SiteFile
+from skprivbn.federation.site._question import Approvals
 from skprivbn.federation.site._state import SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.flare.hospitals import NAMES, make_rows, site_files, write_tables
@@ -44,8 +44,8 @@ RELEASES = (3, 5, 7)
 @pytest.fixture
 def site_file(tmp_path, monkeypatch):
     """A site where questions wait, and are told of in few words."""
-    monkeypatch.setattr(_approvals, "describe", lambda question: {"dataset": "icu"})
-    monkeypatch.setattr(_approvals, "_what_leaves", lambda question: {})
+    monkeypatch.setattr(_question, "describe", lambda question: {"dataset": "icu"})
+    monkeypatch.setattr(_question, "_what_leaves", lambda question: {})
     (tmp_path / "site.toml").write_text(SITE_FILE)
     ages = "\n".join(map(str, range(40)))
     (tmp_path / "stays.csv").write_text(f"age\n{ages}\n")

@@ -20,9 +20,9 @@ from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import _rows
 from skprivbn.federation._rows import RowSource
 from skprivbn.federation.site import _sources, _table
-from skprivbn.federation.site._cells import CellError, Column, parse_cells
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._sources import CsvTable, ParquetTable
+from skprivbn.federation.site._table import CellError, Column, parse_cells
 from skprivbn.preprocessing import FederatedPCA, FederatedStandardScaler
 from skprivbn.structure import FederatedGaussianBayesianNetwork
 from tests.federation.site.loopback import connect, make_sites

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from skprivbn.datasets import load_asia
 from skprivbn.exceptions import BudgetExceededError, PartyError, PrivacyLeakWarning
-from skprivbn.federation.site._rules import honest_majority
+from skprivbn.federation.site._question import honest_majority
 from skprivbn.inspection import privacy_report
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import PrivacyAccountant, audit_estimator, zcdp_epsilon

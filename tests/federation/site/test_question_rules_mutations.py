@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 from skprivbn.federation import Terms
-from skprivbn.federation.site import _account, _rules
+from skprivbn.federation.site import _account, _question
 from skprivbn.programs import _columns
 from tests.federation.test_gate_mutations import mutate
 
@@ -160,13 +160,13 @@ RULES = [
 
 @pytest.mark.parametrize(("old", "new"), RULES)
 def test_no_mutant_of_the_rules_survives(old, new):
-    mutant = mutate(_rules, old, new)
+    mutant = mutate(_question, old, new)
     with pytest.raises((AssertionError, TypeError)):
         check_rules(mutant)
 
 
 def test_the_rules_themselves():
-    check_rules(_rules)
+    check_rules(_question)
 
 
 def me_of(module, n_filled, limit=20):

@@ -13,15 +13,18 @@ from skprivbn.exceptions import PartyError
 from skprivbn.federation.__main__ import main
 from skprivbn.federation.flare import _health
 from skprivbn.federation.flare._health import look_at_kit
-from skprivbn.federation.site._explained import ENTRIES, explain_lines
-from skprivbn.federation.site._file import _DATASET_KEYS, _SITE_KEYS
-from skprivbn.federation.site.console import make_app
-from skprivbn.federation.site.console._app import HEIGHT, draw
+from skprivbn.federation.site._entries import (
+    DATASET_RULES,
+    OF_DATASET,
+    OF_SITE,
+    explain_lines,
+)
+from skprivbn.federation.site.console import HEIGHT, draw, make_app
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests import browser
 from tests.federation.flare.hospitals import MARKER
 from tests.federation.site.loopback import Authority, connect
-from tests.federation.site.test_approvals import kit_of, scaler, start
+from tests.federation.site.test_question_approvals import kit_of, scaler, start
 
 pytest.importorskip("flask")
 
@@ -192,7 +195,9 @@ ward = ["a", "b"]
 
 
 def test_every_entry_of_a_site_file_is_explained():
-    assert set(ENTRIES) == (_SITE_KEYS | _DATASET_KEYS) - {"columns", "datasets"}
+    # others are unknown, and refused
+    assert DATASET_RULES.keys() <= OF_DATASET.keys()
+    assert all(words.endswith(".") for words in (OF_SITE | OF_DATASET).values())
 
 
 def test_bars_are_as_high_as_what_was_spent():

@@ -11,7 +11,7 @@ from skprivbn.exceptions import PartyError, ProtocolError
 from skprivbn.federation import Coordinator, Me, runner
 from skprivbn.federation.site._account import Account
 from skprivbn.federation.site._file import Dataset
-from skprivbn.federation.site._rules import RULES
+from skprivbn.federation.site._question import RULES
 from skprivbn.federation.site._snapshots import RowSketch
 from skprivbn.mixed_model import PrivateGLMMRegressor
 from skprivbn.mixture import PPEMGaussianMixture

@@ -10,8 +10,8 @@ import pytest
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import decode, encode
 from skprivbn.federation.__main__ import main
-from skprivbn.federation.flare._fit import Researcher
-from skprivbn.federation.site import _approvals
+from skprivbn.federation.flare._messages import Researcher
+from skprivbn.federation.site import _question
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._host import SiteHost
 from skprivbn.federation.site._site import CONSIDER, JOIN, MESSAGE, Site
@@ -286,19 +286,19 @@ def test_a_question_with_the_number_of_another(
     tmp_path, capsys, monkeypatch, is_compared
 ):
     # numbers are short: whoever asks can find two questions that share one
-    digest = _approvals._digest
+    digest = _question._digest
 
     def same_number(question, who):
-        return "0" * _approvals.N_DIGITS + is_compared * digest(question, who)
+        return "0" * _question.N_DIGITS + is_compared * digest(question, who)
 
-    monkeypatch.setattr(_approvals, "_digest", same_number)
+    monkeypatch.setattr(_question, "_digest", same_number)
     sites = start(tmp_path, 'approve = "ask"', only="west")
     kit = kit_of(tmp_path, "west")
     rows = connect(sites, "icu").rows(["a"])
     harmless, other = scaler(), scaler().set_params(epsilon=4.0)
     with pytest.raises(PartyError, match="'west'.*has to approve"):
         harmless.fit(rows)
-    assert main(["approve", str(kit), "0" * _approvals.N_DIGITS]) == 0
+    assert main(["approve", str(kit), "0" * _question.N_DIGITS]) == 0
     if is_compared:
         with pytest.raises(PartyError, match="'west'.*has denied"):
             other.fit(rows)
