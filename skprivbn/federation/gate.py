@@ -122,10 +122,15 @@ def check_rows(
     few = are_few(rows, least)
     if np.any(few):
         about = weights.columns if isinstance(weights, RowWeights) else ()
-        named = [c if isinstance(c, tuple) else (c,) for c in about]
-        columns = set().union(*(c for c, is_few in zip(named, few) if is_few))
-        raise TooFewRows(what, few, sorted(columns - {None}, key=str))
+        columns = _names(c for c, is_few in zip(about, few) if is_few)
+        raise TooFewRows(what, few, columns)
     return total[:n_values]
+
+
+def _names(columns):
+    """Return the columns that numbers are about, of which some are about several."""
+    several = [c if isinstance(c, tuple) else (c,) for c in columns]
+    return sorted(set().union(*several) - {None}, key=str)
 
 
 def are_few(rows: np.ndarray, least: Any) -> np.ndarray:
@@ -446,7 +451,6 @@ def common_values(rows: Any) -> np.ndarray:
 
     Examples
     --------
-    >>> import numpy as np
     >>> common_values(np.array([[0, 1.0], [0, 2], [7, 3]])).tolist()
     [0.0, nan]
     """
@@ -504,9 +508,23 @@ def check_cells(rows: np.ndarray, min_rows: int, min_cell_count: int) -> None:
     cells.append(rows_of_pairs(rows - centres, ones, counted))
     cells.append(rows_of_values(rows, ones, count_values(rows)))
     n_rows = kish(np.hstack(cells))
-    few = are_few(n_rows, _fewest(min_rows, min_cell_count))
-    if few.any():
+    if np.any(few := are_few(n_rows, _fewest(min_rows, min_cell_count))):
         raise TooFewRows("moments of own columns", few)
+
+
+def check_alone(me: Me, rows: np.ndarray, columns: Sequence = ()) -> None:
+    """Refuse what is computed of own rows alone, if it tells small counts, or one row.
+
+    Parameters
+    ----------
+    me : Me
+    rows : ndarray of shape (n_rows, n_columns)
+    columns : sequence, default=()
+        As of :func:`check_shares`.
+    """
+    check_cells(rows, me.min_rows, me.min_cell_count)
+    deviations = rows - rows.mean(axis=0)
+    check_shares(me, [deviations], deviations.T @ deviations, columns)
 
 
 def check_shares(
@@ -525,7 +543,7 @@ def check_shares(
         Rows that products are made of, times the roots of weights.
     products : ndarray of shape (n_columns, n_columns) or (n_columns,)
         Sums over the rows of all parties, verified; or of squares only.
-    columns : sequence of (int, str or None), default=()
+    columns : sequence of (int, str, None or tuple of these), default=()
         Which column of X, or what beside it, each belongs to; else its position.
     """
     if me.is_simulated:
@@ -547,9 +565,9 @@ def check_shares(
             continue
         parts = np.abs(turn @ along[shares.argmax()]) * size
         named = np.flatnonzero(2 * parts > parts.max()).tolist()
-        about = {columns[v] if columns else v for v in named} - {None}
+        about = _names(columns[v] if columns else v for v in named)
         why = f"a row is {shares.max():.0%} of squares along {parts.round(3)}"
-        raise PartyRefusal("too-few-rows", why, sorted(about, key=str))
+        raise PartyRefusal("too-few-rows", why, about)
 
 
 def _sides(deviations, weights):

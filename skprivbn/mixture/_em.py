@@ -110,8 +110,8 @@ def em(me: Me) -> Generator[Any, Any, dict]:
     try:
         survey = yield from take_survey(me)
         for seed in me.terms.seeds:
-            mixture = yield from start(me, survey, seed)
-            fits.append((yield from iterate(me, survey, mixture)))
+            begun = yield from start(me, survey, seed)
+            fits.append((yield from iterate(me, survey, begun)))
     except TooFewRows:
         return {"ends": SMALL, "min_rows": least}
     except IllDefinedCovarianceError:
@@ -178,14 +178,15 @@ def _with_gaps_marked(me, X):
     )
 
 
-def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Mixture]:
+def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Fit]:
     """Give own rows first responsibilities; make a mixture of all parties' sums."""
     terms, frame, given = me.terms, survey.frame, me.terms.given.about(survey.mean)
     how, kind = terms.init_params, terms.covariance_type
     # what to expect of a missing entry before there is a mixture
     prior = Mixture.single(terms.n_components, survey.scale**2)
     if how == "given":
-        return first_mixture(kind, given)
+        return Fit(first_mixture(kind, given), [])
+    made_by = None
     if terms.shows_rows():
         chosen = yield from choose_rows(me, survey.rows, seed)
         total = local_statistics(chosen, np.eye(len(chosen)), frame, prior)
@@ -196,21 +197,25 @@ def start(me: Me, survey: Survey, seed: int) -> Generator[Any, Any, Mixture]:
             respond = yield from cluster(me, survey.rows, survey.scale, seed)
         sums, weights = expect(me, survey.rows, respond, frame, prior)
         total = (yield Sum(sums, FIRST, weights))[:-1]
+        made_by = respond, total, frame
     counts, means, covariances = maximise(total, frame, terms.reg_covar)
     shares = counts / survey.n_rows
     if terms.matches_clusters and me.peers:
         order = most_likely_order(kind, shares, means, covariances, given)
         shares, means = shares[order], means[order]
         covariances = covariances if kind == "tied" else covariances[order]
-    return first_mixture(kind, given, shares, means, covariances)
+    return Fit(
+        first_mixture(kind, given, shares, means, covariances), [], made_by=made_by
+    )
 
 
-def iterate(me: Me, survey: Survey, mixture: Mixture) -> Generator[Any, Any, Fit]:
+def iterate(me: Me, survey: Survey, begun: Fit) -> Generator[Any, Any, Fit]:
     """Alternate E-steps and M-steps until the log-likelihood rests.
 
     If a component is about to describe too few rows, the mixture before is kept.
     """
-    terms, bounds, made_by = me.terms, [], None
+    terms, bounds = me.terms, []
+    mixture, made_by = begun.mixture, begun.made_by
     kind, last = terms.covariance_type, terms.lower_bound
     frame = survey.frame
     for _ in range(terms.max_iter):

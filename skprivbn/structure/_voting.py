@@ -22,10 +22,9 @@ from skprivbn.federation import (
     RowWeights,
     Sum,
     Terms,
-    TooFewRows,
     program,
 )
-from skprivbn.federation.gate import check_cells
+from skprivbn.federation.gate import check_alone
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure._learnt import (
@@ -81,7 +80,7 @@ class VotingTerms(Terms):
 def voting(me: Me) -> Generator[Any, Any, dict]:
     """Vote for the edges of the own graph; then add the moments of all rows."""
     learner, X = _own_learner(me.terms), np.asarray(me.numbers())
-    own = _own_votes(learner, X, me.min_rows, me.min_cell_count)
+    own = _own_votes(me, learner, X)
     if me.terms.strategy == "best":
         return (yield from _best(me, own, X))
     votes = yield Sum(own, "edges that parties found", ALL_ROWS)
@@ -122,7 +121,7 @@ def _own_learner(terms):
     return learner(**terms.options)
 
 
-def _own_votes(learner, X, min_rows, min_cell_count):
+def _own_votes(me, learner, X):
     """Return one vote per edge of the own graph; none if the rows do not suffice.
 
     A vote is about the rows of one party, whatever the others have. A researcher who
@@ -133,8 +132,8 @@ def _own_votes(learner, X, min_rows, min_cell_count):
     if not len(X):
         return votes
     try:
-        check_cells(X, min_rows, min_cell_count)
-    except TooFewRows:
+        check_alone(me, X)
+    except PartyRefusal:
         return votes
     if len(X) > 1 and vary(X.mean(axis=0), X.var(axis=0)).all():
         with catch_warnings():

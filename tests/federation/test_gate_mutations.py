@@ -336,7 +336,7 @@ GATE = [
     ("& (np.asarray(least) > 1)", "& (least > 5)"),
     ("& (np.asarray(least) > 1)", "& (least > 2)"),
     ("if np.any(few):", "if np.all(few):"),
-    ("if is_few))", "if not is_few))"),
+    ("if is_few)", "if not is_few)"),
     ("return total[:n_values]", "return total"),
     ("return np.abs(total[:n_values]).astype", "return total[:n_values].astype"),
     (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
-from skprivbn.federation import Me, PartyRefusal, Terms
+from skprivbn.federation import Me, PartyRefusal, Terms, gate
 from skprivbn.federation.gate import check_shares
 from skprivbn.mixed_model import (
     PrivateGLMMClassifier,
@@ -15,10 +15,19 @@ from skprivbn.mixed_model import (
 from skprivbn.mixture import PPEMGaussianMixture, _em
 from skprivbn.preprocessing import FederatedPCA
 from skprivbn.programs import _moments
-from skprivbn.structure import FederatedGaussianBayesianNetwork
+from skprivbn.structure import (
+    FederatedBayesianNetwork,
+    FederatedDynotears,
+    FederatedGaussianBayesianNetwork,
+    FederatedNotearsADMM,
+    Notears,
+    VotingStructureLearner,
+)
+from skprivbn.structure.admm import _program as _admm
 from skprivbn.structure.gaussian import _federated
 from skprivbn.structure.gaussian import _program as _network
 from skprivbn.structure.gaussian._scores import N_FUNCTIONS, expand
+from skprivbn.structure.rows import _program as _rows
 from skprivbn.utils._linalg import symmetric
 from tests.federation.site.loopback import open_sites
 
@@ -26,14 +35,19 @@ NAMES = ("north", "south", "west")
 N_ROWS = 400
 N_TOTAL = len(NAMES) * N_ROWS
 COLUMNS = {"before": '"float"', "after": '"float"', "died": '["no", "yes"]'}
+ALL = ("after", "before", "died")
 ESTIMATORS = [
+    "FederatedBayesianNetwork",
+    "FederatedDynotears",
     "FederatedGaussianBayesianNetwork",
+    "FederatedNotearsADMM",
     "FederatedPCA",
     "PPEMGaussianMixture",
     "PrivateGLMMClassifier",
     "PrivateGLMMRegressor",
+    "VotingStructureLearner",
 ]
-ROOMS = (_em, _linear, _moments, _network, _program)
+ROOMS = (_em, _linear, _moments, _network, _program, _rows, gate)
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -74,13 +88,25 @@ def by_line(sites):
     return N_TOTAL * model.residual_scale_**2
 
 
-def by_mixture(kind):
+def by_mixture(kind, **options):
     def ask(sites):
         rows = sites.rows(["before", "after"])
-        model = PPEMGaussianMixture(1, covariance_type=kind, reg_covar=0.0).fit(rows)
+        options_of_all = {"covariance_type": kind, "reg_covar": 0.0} | options
+        model = PPEMGaussianMixture(1, **options_of_all).fit(rows)
         return difference(np.reshape(model.covariances_, (2, 2)))
 
     return ask
+
+
+def by_network(sites, *given):
+    """Return what is left of a column in a network of both kinds."""
+    edges = [(one, "after") for one in ("before", *given)]
+    network = FederatedBayesianNetwork(
+        states=dict.fromkeys(["before", "after"], "continuous"),
+        search_params={"required_edges": edges},
+        count_params={"alpha": 0.0},
+    ).fit(sites.rows(["before", "after", *given]))
+    return N_TOTAL * network.network_.variances["after"]
 
 
 ASKED = {
@@ -88,6 +114,8 @@ ASKED = {
     "line": by_line,
     "mixture": by_mixture("full"),
     "tied": by_mixture("tied"),
+    "start of a mixture": by_mixture("full", max_iter=0),
+    "network": by_network,
 }
 
 
@@ -109,6 +137,79 @@ def test_attack_columns_that_differ_in_one_row(tmp_path, monkeypatch, name):
     # the twin: the square of what was corrected
     without_shares(monkeypatch)
     assert ask(sites) == pytest.approx(4.0**2, rel=0.01)
+
+
+def test_attack_columns_that_differ_in_one_row_of_a_configuration(
+    tmp_path, monkeypatch
+):
+    """Of those who died, one; of the others, many."""
+
+    def open_when(folder, n_dead):
+        rng = np.random.default_rng(0)
+        before, died = rng.normal(size=(3, N_ROWS)), rng.random((3, N_ROWS)) < 0.4
+        changed = ~died
+        changed[0, np.flatnonzero(died[0])[:n_dead]] = True
+        after = before + np.where(changed, rng.choice([-4.0, 4.0], changed.shape), 0.0)
+        tables = {
+            name: [[*row, "yes" if y else "no"] for row, y in zip(rows.tolist(), dead)]
+            for name, rows, dead in zip(NAMES, np.dstack([before, after]), died)
+        }
+        folder.mkdir(exist_ok=True)
+        rules = "max_exact_numbers = 3"
+        return open_sites(folder, tables, COLUMNS, ESTIMATORS, rules), died.sum()
+
+    sites, n_died = open_when(tmp_path, 1)
+    with pytest.raises(PartyError) as caught:
+        by_network(sites, "died")
+    assert (caught.value.code, caught.value.columns) == ("too-few-rows", ALL)
+    by_network(open_when(tmp_path / "five", 5)[0], "died")
+    without_shares(monkeypatch)
+    found = by_network(sites, "died")[1] / N_TOTAL * n_died
+    assert found == pytest.approx(4.0**2, rel=0.01)
+
+
+@pytest.mark.parametrize("learner", [FederatedNotearsADMM, FederatedDynotears])
+def test_attack_a_consensus_on_columns_that_differ_in_one_row(
+    tmp_path, monkeypatch, learner
+):
+    def left(sites, threshold=0.5):
+        rows = sites.rows(["before", "after"])
+        network = learner(threshold=threshold).fit(rows).network_
+        return N_TOTAL * np.min(network.variances)
+
+    sites = open_with(tmp_path, 1)
+    for threshold in (0.5, 10.0):  # weights are told that are cut, too
+        with pytest.raises(PartyError) as caught:
+            left(sites, threshold)
+        assert (caught.value.code, caught.value.columns) == ("too-few-rows", ("after",))
+    left(open_with(tmp_path / "five", 5))
+    monkeypatch.setattr(
+        _admm, "rows_of_sizes", lambda rows, w: np.full((2, rows.shape[1]), 400.0)
+    )
+    assert left(sites) == pytest.approx(4.0**2, rel=0.1)
+
+
+def test_attack_a_vote_on_columns_that_differ_in_one_row(tmp_path, monkeypatch):
+    """Other sites have more of them: a vote is about the rows of one."""
+    rng = np.random.default_rng(0)
+    before = rng.normal(size=(3, N_ROWS))
+    after = before.copy()
+    after[0, 7] += 4.0
+    after[1:, :100] += rng.choice([-4.0, 4.0], (2, 100))
+    tables = {
+        name: [[*row, "no"] for row in rows.tolist()]
+        for name, rows in zip(NAMES, np.dstack([before, after]))
+    }
+    rules = "max_exact_numbers = 3"
+    sites = open_sites(tmp_path, tables, COLUMNS, ESTIMATORS, rules)
+
+    def n_votes(threshold):
+        learner = VotingStructureLearner(Notears(threshold=threshold))
+        return 3 * learner.fit(sites.rows(["before", "after"])).votes_.max()
+
+    assert n_votes(0.5) == pytest.approx(2)
+    without_shares(monkeypatch)
+    assert n_votes(0.5) == pytest.approx(3)
 
 
 @pytest.mark.parametrize("least", [0, 1])

@@ -80,7 +80,7 @@ def test_attack_a_vote_that_is_about_few_patients_of_a_site(tmp_path, n_north, v
 
 @pytest.mark.filterwarnings("ignore:noise variances differ")
 def test_without_a_look_at_own_cells_the_patient_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("skprivbn.structure._voting.check_cells", lambda *_: None)
+    monkeypatch.setattr("skprivbn.structure._voting.check_alone", lambda *_: None)
     rows, north = open_hospitals(tmp_path)
     found = bisect_vote(rows, 1.5, 50.0) + north[1:, 1].mean()
     assert found == pytest.approx(71.9, abs=0.1)

@@ -21,6 +21,7 @@ from skprivbn.federation import (
     program,
 )
 from skprivbn.federation._rows import unit_of_squares
+from skprivbn.federation.gate import rows_of_sizes
 from skprivbn.programs import Moments
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure.admm._mlp import (
@@ -121,7 +122,10 @@ def admm(me: Me) -> Generator[Any, Any, dict]:
 
     rest = _residuals(rows, terms.kept(agreed["parameters"]), terms) / unit
     sums = np.append(rest.sum(axis=0), (rest**2).sum(axis=0))
-    left = RowWeights.of(rest)
+    # where columns are alike but for one row, squares are its; cut weights hide that
+    every = _residuals(rows, agreed["parameters"], terms) / unit
+    sides = rows_of_sizes(np.hstack([rest, every]) ** 2, np.ones(n))
+    left = RowWeights.of(rest)._replace(columns=(*range(d),) * 3, sides=sides)
     total = yield Sum(sums, "sums of residuals and of their squares", left)
     shift, squares = np.split(total / n_rows, 2)
     shift, squares = shift * unit, squares * unit**2

@@ -26,7 +26,7 @@ from skprivbn.crypto.shares._ot_extension import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation.gate import check_cells, check_shares
+from skprivbn.federation.gate import check_alone
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -138,10 +138,9 @@ class Standardised:
         if np.abs(integers).max() >= 2 ** (BITS - 1):
             raise PartyRefusal("out-of-range")
         self.integers = integers.astype(np.int64)
-        # of the records that all have, there may be few
-        check_cells(self.standard, me.min_rows, me.min_cell_count)
-        # nor may a combination of own columns be about one: its products tell others'
-        check_shares(me, [self.standard], self.standard.T @ self.standard, at)
+        # Of the records that all have, there may be few. Nor may a combination of own
+        # columns be about one: its products tell others'.
+        check_alone(me, self.standard, at)
 
     def summary(self):
         """Return what it can compute alone, and what the result tells anyway."""

@@ -28,6 +28,7 @@ from skprivbn.federation._cells import in_steps
 from skprivbn.federation.gate import (
     FEW_VALUES,
     N_PARTITIONS,
+    check_shares,
     count_values,
     kish,
     marks_of_values,
@@ -46,6 +47,7 @@ from skprivbn.structure.rows._mixed import (
     configurations,
 )
 from skprivbn.structure.rows._search import learning
+from skprivbn.utils._linalg import symmetric
 from skprivbn.utils._memoise import asking_others
 from skprivbn.utils._validation import missing_entries, to_numbers
 
@@ -216,6 +218,8 @@ def network_of_rows(me: Me) -> Generator[Any, Any, dict]:
         return {"problem": problem}
     known = tuple(rows.n_states), rows.sums, rows.max_cells, len(me.roster)
     found = yield from asking_others(learning(terms, *known), rows.answering)
+    if "problem" not in found:
+        rows.check_families(found["parents"])
     found = found | {"states": rows.states, "n_samples": rows.n_samples}
     if terms.missing == "em" and "problem" not in found:
         found |= yield from expectation_maximisation(rows, terms, found["parents"])
@@ -321,6 +325,7 @@ class OwnRows:
             raise PartyRefusal("gaps", columns=np.flatnonzero(lacks).tolist())
         self.n_states = [len(labels[name]) for name in terms.names]
         self.tables = RowCounts(self.codes, self.n_states)
+        self._totals = {}
 
     def scale(self, sums):
         """Bring numbers to units that all parties have in common."""
@@ -341,7 +346,36 @@ class OwnRows:
             return (yield Sum(own, what, weights))
         moments, weights = self.moments(asked)
         what = "sums and products of numbers, by configuration"
-        return (yield Sum(moments, what, weights))
+        total = yield Sum(moments, what, weights)
+        sizes = [prod(self.n_states[v] for v in given) for given in asked]
+        parts = np.split(total, np.cumsum(sizes) * (len(total) // sum(sizes)))
+        for given, size, part in zip(asked, sizes, parts):
+            self._totals[given] = part.reshape(size, -1)
+        return total
+
+    def check_families(self, parents):
+        """Refuse a network if one row is nearly all that parents leave of a column.
+
+        Parameters
+        ----------
+        parents : list of list of int
+        """
+        numbers = self.terms.continuous if not self.me.is_simulated else ()
+        for child in numbers:
+            given = tuple(sorted(v for v in parents[child] if v not in numbers))
+            family = [child, *(v for v in parents[child] if v in numbers)]
+            places = [numbers.index(v) for v in family]
+            there, cells, _ = configurations(
+                self.codes, self.values, self.n_states, given
+            )
+            values = self.values[there][:, places]
+            for cell in np.unique(cells):
+                moments = symmetric(self._totals[given][cell])
+                mean = moments[0, 1:] / moments[0, 0]
+                products = moments[1:, 1:] - np.outer(mean, moments[0, 1:])
+                own = values[cells == cell] - mean[places]
+                columns = [(v, *given) for v in family]
+                check_shares(self.me, [own], products[np.ix_(places, places)], columns)
 
     def count(self, asked):
         """Count tables; small counts of this party as none, others in steps."""

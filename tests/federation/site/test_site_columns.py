@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
+from skprivbn.federation import gate
 from skprivbn.federation.site._account import Account
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
@@ -149,7 +150,7 @@ def test_attack_products_of_two_columns_that_differ_in_one_record(
 
 
 def test_without_looking_at_combinations_the_record_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_columns, "check_shares", lambda *arguments: None)
+    monkeypatch.setattr(gate, "check_shares", lambda *arguments: None)
     value, expected = read_from_alike(tmp_path, monkeypatch)
     assert value == pytest.approx(expected, abs=0.05)
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
+from skprivbn.federation import gate
 from skprivbn.structure import FederatedGaussianBayesianNetwork
-from skprivbn.structure.gaussian import _columns, _program
+from skprivbn.structure.gaussian import _program
 from skprivbn.structure.gaussian._program import NetworkMomentsTerms, network_moments
 from skprivbn.structure.gaussian._scores import expand
 from tests.federation.site.loopback import open_sites
@@ -90,10 +91,10 @@ def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):
     model = FederatedGaussianBayesianNetwork("bic")
     assert code_of(model.fit, columns) == "too-few-rows"
     # one defence alone: the row is also all of the squares along its column
-    monkeypatch.setattr(_columns, "check_cells", lambda *arguments: None)
+    monkeypatch.setattr(gate, "check_cells", lambda *arguments: None)
     assert code_of(model.fit, columns) == "too-few-rows"
     # the twin: one of those whom the lab knows has what the clinic treats
-    monkeypatch.setattr(_columns, "check_shares", lambda *arguments: None)
+    monkeypatch.setattr(gate, "check_shares", lambda *arguments: None)
     model.fit(columns)
     assert model.network_.mean[1] * len(lab) == pytest.approx(1)
 
