@@ -1,5 +1,8 @@
 """Mixed models: rows share random effects, and several parties hold the rows."""
 
+# not from deeper: CPython 3.11 maps memory at thousands of calls in deep imports
+import sklearn  # noqa: F401
+
 from skprivbn.mixed_model._estimators import PrivateGLMMClassifier, PrivateGLMMRegressor
 from skprivbn.mixed_model._summary import (
     GLMMSummary,

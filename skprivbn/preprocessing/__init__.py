@@ -1,5 +1,8 @@
 """Complete, encode, scale, project and bin rows of several parties."""
 
+# not from deeper: CPython 3.11 maps memory at thousands of calls in deep imports
+import sklearn  # noqa: F401
+
 from skprivbn.preprocessing._discretizer import FederatedKBinsDiscretizer
 from skprivbn.preprocessing._encoders import (
     FederatedOneHotEncoder,

@@ -1,5 +1,8 @@
 """Who depends on whom: structure learning over parties."""
 
+# not from deeper: CPython 3.11 maps memory at thousands of calls in deep imports
+import sklearn  # noqa: F401
+
 from skprivbn.structure._hidden_causes import FederatedFCI
 from skprivbn.structure._voting import VotingStructureLearner
 from skprivbn.structure.admm._dynotears import FederatedDynotears
