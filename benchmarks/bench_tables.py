@@ -113,7 +113,7 @@ def release(train, sizes, epsilon, kind, iterations, max_size=None, quick=False)
     import mbi.estimation
     import opendp.prelude as dp
 
-    from skprivbn.graphical_model._selection import zcdp_budget
+    from skprivbn.privacy._composition import zcdp_budget
 
     def estimator(domain, loss_fn, *, potentials=None):
         descend = (_quick_aim if quick else mbi.estimation).mirror_descent

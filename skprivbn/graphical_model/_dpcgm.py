@@ -29,6 +29,7 @@ from skprivbn.graphical_model._plans import (
     plan_search,
     report_tables,
     rows_of,
+    settings_of,
 )
 from skprivbn.graphical_model._psgd import noise_multiplier, private_gradient_descent
 from skprivbn.graphical_model._queries import RandomFieldQueries
@@ -38,7 +39,6 @@ from skprivbn.graphical_model._release import (
     single_holder_ledger,
 )
 from skprivbn.graphical_model._searches import Released
-from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._states import (
     check_bins,
     check_domain,
@@ -320,6 +320,7 @@ class DPCGMLearner(
         "verbose": ["verbose"],
     }
     __metadata_request__fit = {"individual": True}
+    _settings = property(settings_of)
 
     def __init__(
         self,
@@ -491,7 +492,7 @@ class DPCGMLearner(
         return self
 
     def _contribution(self, states=None):
-        settings = settings_of(self)
+        settings = self._settings
         return Contribution(
             settings.kind or "record",
             settings.max_records if settings.kind == "clip" else 1,
@@ -507,7 +508,7 @@ class DPCGMLearner(
         self._contribution(states)  # may raise
         sizes = [len(labels) for labels in states.values()]
         make_layout = partial(layout_for, self, states)
-        search.check(sizes, make_layout, settings_of(self).max_cells)
+        search.check(sizes, make_layout, self._settings.max_cells)
 
     def _read_states(self, partition, search):
         """Return states that are read off the rows, once they have been checked."""
@@ -522,22 +523,13 @@ class DPCGMLearner(
     def _descend(self, layout, partition, states, progress):
         """Learn by noisy gradients, without tables."""
         codes, persons, _ = rows_of(self, partition, states)
-        settings, budget = settings_of(self), (self.epsilon, delta_of(self))
-        rate, n_steps = settings.sampling_rate, settings.n_steps
+        settings, budget = self._settings, (self.epsilon, delta_of(self))
         theta = private_gradient_descent(
-            codes,
-            layout,
-            *budget,
-            progress,
-            persons,
-            sampling_rate=rate,
-            n_steps=n_steps,
-            clip=settings.clip,
-            learning_rate=settings.learning_rate,
+            codes, layout, *budget, progress, persons, **settings.of_method
         )
         self._set_model(layout, theta, states)
-        self.n_iter_ = n_steps
-        multiplier = noise_multiplier(*budget, rate, n_steps)
+        self.n_iter_ = settings.n_steps
+        multiplier = noise_multiplier(*budget, settings.sampling_rate, self.n_iter_)
         noise = CountMechanism("gaussian", *budget, multiplier, 1.0)
         report_noise(self, noise, self._protects(), math.nan)
 
@@ -571,7 +563,7 @@ class DPCGMLearner(
         """Whom noise hides: all rows of a person, a row, or the values of a record."""
         if by_columns:
             return "values"
-        return "individuals" if settings_of(self).kind else "rows"
+        return "individuals" if self._settings.kind else "rows"
 
     def _set_model(self, layout, theta, states):
         self.network_ = make_field(layout, theta, self._nodes(), states)

@@ -24,6 +24,8 @@ _BOUND = 30.0
 #: the mode shrinks more than is good for the Kullback-Leibler divergence: in
 #: simulations (five kinds of potentials) a wider prior in the last fit was better
 _LOOSEN = 1.5
+#: updates of weights and prior variance, and standard errors that are no signal
+_N_UPDATES, _MIN_SIGNAL = 5, 2.0
 #: EM iterations without getting closer after which it stops: a field cannot follow the
 #: negative noise of empty cells, so that sparse tables may stay further away
 _PATIENCE = 10
@@ -73,11 +75,8 @@ def maximise_likelihood(
 
     def objective(theta):
         log_partition, model = layout.marginals(theta)
-        value = log_partition - theta @ marginals + penalty_of(theta)
+        value = log_partition - theta @ marginals + np.sum(penalty * theta * theta)
         return value, model - marginals + 2 * penalty * theta
-
-    def penalty_of(theta):
-        return np.sum(penalty * theta * theta)
 
     start = np.zeros(layout.n_parameters) if theta is None else theta
     result = minimize(
@@ -153,7 +152,7 @@ def signal_strength(tables):
 
 
 @single_threaded
-def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
+def empirical_bayes(tables, progress=NO_PROGRESS):
     """Regularised estimate whose strength of regularisation comes from the tables.
 
     Noisy counts are taken as Gaussian around the model's expected counts, with the
@@ -163,17 +162,15 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
     squared norm of the potentials / effective number of parameters, where the
     latter is the number of cells minus the weighted sum of squared residuals.
 
+    If the tables are fewer than two standard errors away from those of a uniform field,
+    the estimate is the uniform field. Above, potentials are multiplied by 1 -
+    (2 / signal)^2: noise may look like a signal of some standard errors, and the prior
+    variance fitted to it would be far too large.
+
     Parameters
     ----------
     tables : NoisyTables
         What was released.
-    max_iter : int, default=6
-        Updates of weights and prior variance.
-    min_signal : float, default=2.0
-        If the tables are fewer standard errors away from those of a uniform field,
-        the estimate is the uniform field. Above, potentials are multiplied by 1 -
-        (min_signal / signal)^2: noise may look like a signal of some standard errors,
-        and the prior variance fitted to it would be far too large.
     progress : Progress, default=NO_PROGRESS
         Told of every update, the start included.
 
@@ -181,25 +178,24 @@ def empirical_bayes(tables, max_iter=6, min_signal=2.0, progress=NO_PROGRESS):
     -------
     theta : ndarray of shape (n_parameters,)
     """
-    layout, n_records = tables.layout, tables.n_records()
     with progress.step() as tell:
         signal = signal_strength(tables)
         tell(signal=signal)
-        if signal <= min_signal:
-            return np.zeros(layout.n_parameters)
-        theta = _ridge_start(tables, n_records)
+        if signal <= _MIN_SIGNAL:
+            return np.zeros(tables.layout.n_parameters)
+        theta = _ridge_start(tables)
     # From above: starting below the fixed point can collapse to a uniform field.
     prior_variance = 1.0
-    for _ in range(max_iter - 1):
+    for _ in range(_N_UPDATES):
         with progress.step() as tell:
             theta, prior_variance, misfit = refine(tables, theta, prior_variance)
             tell(misfit=misfit)
     with progress.step() as tell:
         theta, misfit = _weighted_least_squares(
-            tables, n_records, _LOOSEN * prior_variance, theta, 40, 1e-4
+            tables, _LOOSEN * prior_variance, theta, 40, 1e-4
         )
         tell(misfit=misfit)
-    return theta * (1 - (min_signal / signal) ** 2)
+    return theta * (1 - (_MIN_SIGNAL / signal) ** 2)
 
 
 @single_threaded
@@ -225,17 +221,15 @@ def refine(tables, theta, prior_variance, n_steps=10):
     misfit : float
         Weighted sum of squared residuals.
     """
-    theta, misfit = _weighted_least_squares(
-        tables, tables.n_records(), prior_variance, theta, n_steps
-    )
+    theta, misfit = _weighted_least_squares(tables, prior_variance, theta, n_steps)
     update = theta @ theta / max(tables.n_cells - misfit, 1.0)
     update = np.clip(update, prior_variance / 4, prior_variance * 2)
     return theta, min(update, 10.0), misfit
 
 
-def _ridge_start(tables, n_records):
+def _ridge_start(tables):
     """Ridge estimate with a penalty that grows with the noise per cell."""
-    layout = tables.layout
+    layout, n_records = tables.layout, tables.n_records()
     cells = layout.spread(layout.n_cells)
     relative_noise = np.sqrt(tables.variance + n_records / cells) * cells / n_records
     penalty = 2 / cells * relative_noise**1.5
@@ -246,16 +240,14 @@ def _ridge_start(tables, n_records):
     )[0]
 
 
-def _weighted_least_squares(
-    tables, n_records, prior_variance, theta, n_steps, tol=1e-3
-):
+def _weighted_least_squares(tables, prior_variance, theta, n_steps, tol=1e-3):
     """Fit expected counts to the tables, with a Gaussian prior on potentials.
 
     Weights are those of the potentials to start from. Ends where a step improves on the
     objective by less than a share `tol`: going on changes potentials that the tables
     hardly know about. Returns the potentials and the weighted sum of squared residuals.
     """
-    layout = tables.layout
+    layout, n_records = tables.layout, tables.n_records()
     start = layout.marginals(theta)[1]
     # the one keeps empty cells of exact tables from having infinite weight
     variance = tables.variance + n_records * start + 1.0

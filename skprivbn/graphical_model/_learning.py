@@ -1,4 +1,4 @@
-"""From released tables to a fitted field: what never sees a row."""
+"""From released tables to a fitted field: post-processing, which sees no row."""
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -10,7 +10,6 @@ from skprivbn.graphical_model._estimation import (
     naive_mle,
 )
 from skprivbn.graphical_model._random_field import MarkovRandomField
-from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._tables import NoisyTables, resolve_cliques, resolve_ties
 from skprivbn.privacy._noise_report import noisy_number
 from skprivbn.utils import warn_user
@@ -39,26 +38,17 @@ def estimate_potentials(tables, learner, progress):
     n_iter : int
         Iterations of "cgm" or "naive".
     """
-    n_iter, converged, settings = 0, True, settings_of(learner)
+    n_iter, converged, settings = 0, True, learner._settings
     exact = tables.kind == "none" or not tables.std.any()
     if exact or learner.method == "naive":
         penalty = _EXACT_PENALTY if exact else settings.regularization
         theta, n_iter, converged = naive_mle(
-            tables,
-            penalty,
-            max_iter=settings.max_iter,
-            projection=settings.projection,
-            progress=progress,
+            tables, penalty, settings.max_iter, progress, settings.projection
         )
     elif learner.method == "cgm":
+        e_step = "nlbp" if settings.inference == "nlbp" else "dual"
         theta, n_iter, converged = collective_em(
-            tables,
-            e_step="nlbp" if settings.inference == "nlbp" else "dual",
-            discrepancy=settings.discrepancy,
-            max_iter=settings.max_iter,
-            tol=settings.tol,
-            damping=settings.damping,
-            progress=progress,
+            tables, e_step, progress=progress, **settings.of_method
         )
     else:
         theta = empirical_bayes(tables, progress=progress)
@@ -97,7 +87,7 @@ def make_field(layout, theta, nodes, states):
 
 
 def describe(tables, field, n_records):
-    """What was released of each clique, and how far off it may be.
+    """Return released marginals, their standard errors, and the error to expect.
 
     Total variation to expect between the field's marginals and the rows' tables is half
     the mean absolute noise of each cell; but a cell in which noise drowns what is there
@@ -155,7 +145,7 @@ def noise_on_tables(tables, nodes):
 
 def _rare_states(tables, cliques, nodes):
     """Return words about columns whose values are hardly ever declared states."""
-    totals, reach = tables.totals, 3 * tables.totals_std
+    totals, reach = tables.totals, 3 * np.sqrt(tables.totals_variance)
     most = float(totals.max())
     check = "check the spelling of states, and bins"
     if tables.n_records() <= 3 * tables.n_records_std and np.all(totals <= reach):
@@ -215,7 +205,7 @@ def read_tables(noisy_tables, std, noise, nodes, make_layout, learner):
     """
     measured = resolve_cliques(list(noisy_tables), nodes)
     scopes, ties = measured, np.arange(len(measured))
-    if settings_of(learner).stationary:
+    if learner._settings.stationary:
         scopes, ties = resolve_ties(resolve_cliques(learner.cliques, nodes), True)
         firsts = [scopes[i] for i in np.unique(ties, return_index=True)[1]]
         if measured != firsts:

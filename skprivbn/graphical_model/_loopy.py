@@ -12,10 +12,14 @@ from math import prod
 import numpy as np
 
 _TINY = 1e-300
+#: weight of the messages before, and their change in a round at which they are done
+_DAMPING, _DONE = 0.1, 1e-9
 #: change of messages in the last round up to which they count as converged
 _ROUGH = 1e-3
 #: fewest forests: with few of them the shares are uneven
 _MIN_FORESTS = 10
+#: random potentials that are tried, and their standard deviation as logarithms
+_N_TRIALS, _SPREAD = 3, 0.5
 
 
 class LoopyPropagation:
@@ -33,12 +37,8 @@ class LoopyPropagation:
         Scope of each table.
     sizes : sequence of int
         Number of states of each variable.
-    damping : float, default=0.1
-        Weight of the previous messages.
     max_iter : int, default=200
         Most rounds of messages.
-    tol : float, default=1e-9
-        Stop when no message changes by more.
     warm_start : bool, default=False
         Start from the messages of the last call, whose tables were similar.
 
@@ -50,13 +50,10 @@ class LoopyPropagation:
         Whether the messages of the last call had come to rest.
     """
 
-    def __init__(
-        self, cliques, sizes, damping=0.1, max_iter=200, tol=1e-9, warm_start=False
-    ):
+    def __init__(self, cliques, sizes, max_iter=200, warm_start=False):
         self.cliques = [tuple(clique) for clique in cliques]
         self.sizes = tuple(int(size) for size in sizes)
-        self.damping, self.max_iter, self.tol = damping, max_iter, tol
-        self.warm_start = warm_start
+        self.max_iter, self.warm_start = max_iter, warm_start
         by_shape = {}
         for c, clique in enumerate(self.cliques):
             by_shape.setdefault(tuple(self.sizes[i] for i in clique), []).append(c)
@@ -93,12 +90,12 @@ class LoopyPropagation:
                     message = _normalise(message / np.maximum(incoming[axis], _TINY))
                     change = max(change, np.abs(message - sent).max(initial=0.0))
                     # geometric mean: beliefs are products of powers of messages
-                    log = self.damping * _log(sent) + (1 - self.damping) * _log(message)
+                    log = _DAMPING * _log(sent) + (1 - _DAMPING) * _log(message)
                     np.exp(log - log.max(axis=-1, keepdims=True), out=sent)
                     sent /= sent.sum(axis=-1, keepdims=True)
-            if change <= self.tol:
+            if change <= _DONE:
                 break
-        self.converged = change <= max(self.tol, _ROUGH)
+        self.converged = change <= _ROUGH
         self._last = n_batch, messages
         beliefs = self._beliefs(messages, n_batch)
         marginals = [
@@ -188,11 +185,11 @@ class _Stack:
         ]
 
 
-def comes_to_rest(cliques, sizes, n_trials=3, spread=0.5):
-    """Tell whether messages converge for made-up potentials of this graph.
+def comes_to_rest(cliques, sizes):
+    """Tell whether messages converge for random potentials of this graph.
 
     Whether they do depends more on how dense the graph is than on the potentials, so
-    that it can be said before there are any.
+    that it can be said before there are any. One trial that converges is enough.
 
     Parameters
     ----------
@@ -200,10 +197,6 @@ def comes_to_rest(cliques, sizes, n_trials=3, spread=0.5):
         Scopes.
     sizes : sequence of int
         Number of states of each variable.
-    n_trials : int, default=3
-        One that converges is enough.
-    spread : float, default=0.5
-        Standard deviation of the log-potentials.
 
     Returns
     -------
@@ -211,9 +204,9 @@ def comes_to_rest(cliques, sizes, n_trials=3, spread=0.5):
     """
     rng = np.random.default_rng(0)
     engine = LoopyPropagation(cliques, sizes)
-    for _ in range(n_trials):
+    for _ in range(_N_TRIALS):
         shapes = [(1, *(sizes[i] for i in clique)) for clique in cliques]
-        engine.forward([np.exp(spread * rng.normal(size=shape)) for shape in shapes])
+        engine.forward([np.exp(_SPREAD * rng.normal(size=shape)) for shape in shapes])
         if engine.converged:
             return True
     return False

@@ -1,9 +1,12 @@
-"""What a fit of given parameters releases, what that costs, and asking the holders.
+"""Plans: settings of a fit, what it releases at which cost, and asking the holders.
 
 All but the asking is decided before a row is read.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Integral, Real
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -21,9 +24,7 @@ from skprivbn.graphical_model._release import (
     release_tables,
     single_holder_ledger,
 )
-from skprivbn.graphical_model._searches import GivenTables
-from skprivbn.graphical_model._selection import PrivateTree
-from skprivbn.graphical_model._settings import settings_of
+from skprivbn.graphical_model._searches import GivenTables, PrivateTree
 from skprivbn.graphical_model._tables import count_tables, resolve_cliques, resolve_ties
 from skprivbn.partition._base import holds_columns
 from skprivbn.privacy import PrivacyCost
@@ -31,6 +32,77 @@ from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import charge, charge_exact, delta_of
 from skprivbn.programs._columns import column_terms
 from skprivbn.utils import warn_leak
+from skprivbn.utils._sklearn import Interval, StrOptions, settings_in
+
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+_POSITIVE = [Interval(Real, 0, None, closed="neither")]
+_NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
+
+# of each setting, constraints and default
+_CLIQUES: dict = {
+    "stationary": (["boolean"], False),
+    "structural_zeros": ([Mapping, None], None),
+    "workload": ([list, tuple, Mapping, None], None),
+    "max_model_cells": (_COUNT, 2**19),
+}
+_CONTRIBUTION: dict = {
+    "kind": ([StrOptions({"normalize", "clip"}), None], None),
+    "max_records": (_COUNT, 1),
+    "max_weight": (_COUNT, 1),
+    "null_state": ("no_validation", None),
+}
+_INFERENCE: dict = {
+    "inference": ([StrOptions({"auto", "exact", "loopy", "nlbp"})], "auto"),
+    "max_cells": (_COUNT, 2**22),
+}
+_MAX_ITER: dict = {"max_iter": (_COUNT, 2000)}
+_METHODS: dict = {
+    "auto": _MAX_ITER,
+    "cgm": {
+        **_MAX_ITER,
+        "discrepancy": (_NOT_NEGATIVE, 0.7),
+        "tol": (_NOT_NEGATIVE, 1e-6),
+        "damping": ([Interval(Real, 0, 1, closed="left"), None], None),
+    },
+    "naive": {
+        **_MAX_ITER,
+        "regularization": (_POSITIVE, 1e-4),
+        "projection": (["boolean"], True),
+    },
+    "psgd": {
+        "sampling_rate": ([Interval(Real, 0, 1, closed="right")], 0.02),
+        "n_steps": (_COUNT, 200),
+        "clip": ([*_POSITIVE, None], None),
+        "learning_rate": (_POSITIVE, 0.4),
+    },
+}
+
+
+def settings_of(learner):
+    """Return the settings in ``clique_params``, ``method_params``, ``contribution``.
+
+    Parameters
+    ----------
+    learner : DPCGMLearner
+
+    Returns
+    -------
+    settings : SimpleNamespace
+        With the default of whatever is not given. `of_method` are those of the method,
+        keywords of the function that learns by it.
+    """
+    contribution, method = learner.contribution, learner.method
+    if contribution is None or isinstance(contribution, str):
+        contribution = {"kind": contribution}
+    words = f"method_params, with method={method!r},"
+    options = settings_in(words, learner.method_params, _INFERENCE | _METHODS[method])
+    # exact tables are learnt from in one way, whatever the method
+    return SimpleNamespace(
+        **settings_in("clique_params", learner.clique_params, _CLIQUES),
+        **settings_in("contribution", contribution, _CONTRIBUTION),
+        **settings_in(words, None, _METHODS["naive"]) | options,
+        of_method={name: options[name] for name in _METHODS[method]},
+    )
 
 
 class Gradients(GivenTables):
@@ -57,7 +129,7 @@ def plan_search(learner, by_columns):
     search : TableSearch
     """
     nodes, cliques, ties = learner._nodes(), learner.cliques, None
-    settings, contribution = settings_of(learner), learner._contribution()
+    settings, contribution = learner._settings, learner._contribution()
     if cliques in ("aim", "mst"):
         kind = AdaptiveSearch if cliques == "aim" else PrivateTree
     else:
@@ -126,7 +198,7 @@ def _resolve_workload(workload, nodes):
 
 
 def check_combinations(learner, several, aligned, states):
-    """Refuse what cannot be combined, before anything is spent.
+    """Refuse parameters that cannot be combined, before budget is spent.
 
     Parameters
     ----------
@@ -139,7 +211,7 @@ def check_combinations(learner, several, aligned, states):
     states : dict or None
         Public states, if they are known.
     """
-    psgd, settings = learner.method == "psgd", settings_of(learner)
+    psgd, settings = learner.method == "psgd", learner._settings
     if psgd and learner.epsilon is None:
         raise ValueError("method='psgd' is noise on gradients: it needs epsilon")
     if psgd and delta_of(learner) == 0:
@@ -201,7 +273,7 @@ def check_combinations(learner, several, aligned, states):
 
 
 def check_columns(learner, aligned):
-    """Refuse what columns of several holders cannot be asked for.
+    """Refuse parameters that are not for columns of several holders.
 
     Parameters
     ----------
@@ -209,7 +281,7 @@ def check_columns(learner, aligned):
     aligned : dict
         `individual` and `sample_weight`, None if not given.
     """
-    settings = settings_of(learner)
+    settings = learner._settings
     one_record = "every record counts once; bring those of a person into one before"
     refused = {
         "individual=": (aligned["individual"] is not None, one_record),
@@ -273,7 +345,7 @@ def rows_of(learner, partition, states):
 
 
 def ask_holders(learner, search, partition, states, noise, several):
-    """Ask who holds the rows, or the columns, for what a search asks.
+    """Send the questions of a search to the holders of rows, or of columns.
 
     Returns
     -------

@@ -21,7 +21,6 @@ from skprivbn.federation import PartyRefusal
 from skprivbn.graphical_model._elimination import elimination_order
 from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._release import MAX_CELLS
-from skprivbn.graphical_model._settings import settings_of
 from skprivbn.graphical_model._states import (
     bin_labels,
     check_bins,
@@ -31,7 +30,7 @@ from skprivbn.graphical_model._states import (
 )
 from skprivbn.graphical_model._tables import resolve_cliques
 from skprivbn.partition import RemoteResults
-from skprivbn.programs._noisy_moments import bootstrap_interval
+from skprivbn.programs._noisy_moments import bootstrap_interval, simulate_noise
 from skprivbn.utils import column_names
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import declared_labels, keep_types
@@ -203,7 +202,7 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
             Low and high ends of every probability of ``network_.query``.
         """
         check_is_fitted(self)
-        if not hasattr(self, "noisy_tables_") or settings_of(self).stationary:
+        if not hasattr(self, "noisy_tables_") or self._settings.stationary:
             raise ValueError(
                 "conf_int needs released tables, one for each clique: it is not for "
                 "method='psgd' or a stationary field"
@@ -214,8 +213,6 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
             states=dict(self.network_.states), bins=None, parties=None, verbose=0
         )
         kind = "laplace" if self.noise_ is None else self.noise_.kind
-        noises = {"laplace": rng.laplace, "gaussian": rng.normal}
-        scale = {"laplace": 0.5**0.5, "gaussian": 1.0}[kind]
         drawn = []
         for _ in range(n_bootstrap):
             rows = self.network_.encode(self.network_.sample(n_rows, rng))
@@ -224,7 +221,7 @@ class RandomFieldQueries(RowsMixin, DensityMixin):
                 cells = tuple(rows[:, nodes.index(node)] for node in clique)
                 table = np.zeros([len(self.network_.states[v]) for v in clique])
                 np.add.at(table, cells, 1)
-                tables[clique] = table + noises[kind](0, scale * std, table.shape)
+                tables[clique] = table + simulate_noise(kind, std, table.shape, rng)
             again.fit_marginals(tables, list(self.table_std_.values()), kind)
             drawn.append(again.network_.query(asked, evidence))
         found = self.network_.query(asked, evidence)

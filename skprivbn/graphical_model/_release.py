@@ -404,6 +404,8 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
         As of ``TablesTerms``; every record counts once, and nothing is missing.
     """
 
+    n_changed = N_CHANGED
+
     def check(self):
         """Refuse columns without a holder, and what only rows can be asked for."""
         super().check()
@@ -413,11 +415,6 @@ class ColumnTablesTerms(ColumnsTerms, TablesTerms):
             raise ValueError("contribution, missing: every record counts once")
         if len(set(self.ties)) != len(self.ties):
             raise ValueError("ties: every clique has a table of its own")
-
-    @property
-    def n_changed(self):
-        """Cells of a table in which neighbours differ."""
-        return N_CHANGED
 
     def noise(self, n_features, n_parties):
         """Return the noise on each number that leaves the parties."""

@@ -13,7 +13,6 @@ import numpy as np
 
 from skprivbn.graphical_model._elimination import EliminationPlan, elimination_order
 from skprivbn.graphical_model._loopy import LoopyPropagation, comes_to_rest
-from skprivbn.graphical_model._settings import settings_of
 from skprivbn.utils import warn_user
 
 #: most sets of variables asked for in one pass
@@ -217,13 +216,10 @@ def _integer_bincount(cells, amount, shape):
 
 
 def _occurrence(person):
-    """For each row, how many earlier rows the same person has."""
-    order = np.argsort(person, kind="stable")
-    ordered = person[order]
-    first = np.r_[True, ordered[1:] != ordered[:-1]] if len(person) else np.zeros(0)
-    starts = np.maximum.accumulate(np.where(first, np.arange(len(person)), 0))
-    rank = np.empty(len(person), dtype=np.intp)
-    rank[order] = np.arange(len(person)) - starts
+    """For each row, how many earlier rows the same person, a number, has."""
+    n_rows, rank = np.bincount(person), np.empty(len(person), dtype=np.intp)
+    starts = np.repeat(np.cumsum(n_rows) - n_rows, n_rows)
+    rank[np.argsort(person, kind="stable")] = np.arange(len(person)) - starts
     return rank
 
 
@@ -428,7 +424,7 @@ def layout_for(learner, states, cliques, ties=None):
     -------
     layout : TableLayout
     """
-    settings = settings_of(learner)
+    settings = learner._settings
     if settings.stationary and len(set(states.values())) > 1:
         raise ValueError(
             "stationary=True needs columns with the same states at every time step"
@@ -510,12 +506,8 @@ class NoisyTables:
         return sums / self.layout.multiplicity
 
     @property
-    def totals_std(self):
-        """Standard deviation of the noise on each total."""
-        return np.sqrt(self._variances)
-
-    @property
-    def _variances(self):
+    def totals_variance(self):
+        """Variance of the noise on each total."""
         return self.std**2 * self.layout.n_cells / self.layout.multiplicity**2
 
     @property
@@ -525,7 +517,7 @@ class NoisyTables:
 
     @property
     def _weights(self):
-        variances = self._variances
+        variances = self.totals_variance
         return 1 / np.maximum(variances, 1e-12 * max(variances.max(), 1.0))
 
     def rescaled(self):

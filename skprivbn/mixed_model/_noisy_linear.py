@@ -24,8 +24,9 @@ from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import check_bounds, words_of_noise
 from skprivbn.privacy._persons import shares_of_persons
 from skprivbn.programs._moments import calibrate
+from skprivbn.programs._noisy_moments import simulate_noise
 from skprivbn.utils import column_names
-from skprivbn.utils._linalg import symmetric
+from skprivbn.utils._linalg import symmetric, upper
 from skprivbn.utils._validation import read_labels, read_numbers
 
 #: how much finer sums of clusters are told than products
@@ -317,8 +318,6 @@ def draw_fits(
     # clusters that noise drowns have the mean of all
     X = np.where(told[:, None], given.sums[:, 1:-1], -n[:, None] * moved[0, 1:-1])
     n_free = max(n.sum() - len(S) - width + 1, 1.0)
-    draw = rng.normal if kind == "gaussian" else rng.laplace
-    size = given.std * (1 if kind == "gaussian" else 0.5**0.5)
     drawn = np.zeros((N_DRAWS, 2, len(fit.fixed) + 2))
     for one in drawn:
         effects = fit.fixed[0] + fit.scale * rng.normal(size=len(n))
@@ -334,12 +333,9 @@ def draw_fits(
         products[-1, -1] += of_target
         sums = np.column_stack([n, both])
         exact = Statistics(products, sums, 0.0)
-        noise = np.triu(draw(0, size, products.shape))
-        noisy = Statistics(
-            products + noise + np.triu(noise, 1).T,
-            sums + draw(0, size / FINER, sums.shape),
-            given.std,
-        )
+        noise = symmetric(upper(simulate_noise(kind, given.std, products.shape, rng)))
+        sums = sums + simulate_noise(kind, given.std / FINER, sums.shape, rng)
+        noisy = Statistics(products + noise, sums, given.std)
         one[:] = [fit_noisy(told, reml, fit).parameters for told in (noisy, exact)]
     return drawn
 

@@ -25,7 +25,7 @@ from skprivbn.mixture._gaussian_steps import (
 from skprivbn.mixture._noisy_em import Box, noisy_steps
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.privacy._options import note_exact_score
-from skprivbn.programs._noisy_moments import bootstrap_interval
+from skprivbn.programs._noisy_moments import bootstrap_interval, simulate_noise
 from skprivbn.utils._memoise import ask
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import validate_table
@@ -338,9 +338,5 @@ def _bootstrapped(mixture, terms, n_parties, n_rows, n_fits, rng):
 
 def _answer(rng, asked):
     """Return the counts that a fit asks for, with simulated noise."""
-    std, size = asked.noise.std, len(asked.counts)
-    drawn = {
-        "laplace": rng.laplace(0, std / 2**0.5, size),
-        "gaussian": rng.normal(0, std, size),
-    }
-    return asked.counts + np.rint(drawn[asked.noise.kind])
+    noise, size = asked.noise, len(asked.counts)
+    return asked.counts + np.rint(simulate_noise(noise.kind, noise.std, size, rng))

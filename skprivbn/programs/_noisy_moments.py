@@ -191,21 +191,32 @@ def draw_moments(
     half, inside = _in_box(replace(moments, mean=mean), bounds)
     products = covariance / np.outer(half, half) + np.outer(inside, inside)
 
-    def noise(size):
-        scale = std / math.sqrt(2)
-        return (
-            rng.laplace(0, scale, size)
-            if kind == "laplace"
-            else (rng.normal(0, std, size))
-        )
-
-    n_noisy = max(n + float(noise(None)), 1.0)
-    inside = (n * inside + noise(d)) / n_noisy
-    upper = np.triu(noise((d, d)))
+    n_noisy = max(n + float(simulate_noise(kind, std, None, rng)), 1.0)
+    inside = (n * inside + simulate_noise(kind, std, d, rng)) / n_noisy
+    upper = np.triu(simulate_noise(kind, std, (d, d), rng))
     upper = upper + np.triu(upper, 1).T
     products = (n * products + upper) / n_noisy - np.outer(inside, inside)
     centre = (bounds[0] + bounds[1]) / 2
     return Moments(n_noisy, centre + half * inside, products * np.outer(half, half))
+
+
+def simulate_noise(kind, std, size, rng):
+    """Draw noise for a simulated release of a bootstrap, which hides nothing.
+
+    Parameters
+    ----------
+    kind : {"laplace", "gaussian"}
+    std : float
+    size : int, tuple of int or None
+    rng : RandomState
+
+    Returns
+    -------
+    noise : ndarray or float
+    """
+    if kind == "laplace":
+        return rng.laplace(0, std / math.sqrt(2), size)
+    return rng.normal(0, std, size)
 
 
 def _root(covariance):

@@ -11,7 +11,7 @@ import numpy as np
 
 from skprivbn.federation import Ledger
 from skprivbn.federation._ledger import COORDINATOR
-from skprivbn.graphical_model import _selection
+from skprivbn.graphical_model import _searches
 from skprivbn.privacy import DistributedNoise, _mechanisms
 from skprivbn.privacy._distributed import ChoiceNoise
 from tests.golden.renamed import RENAMED
@@ -38,7 +38,7 @@ def silence():
             (DistributedNoise, "share", no_share),
             (ChoiceNoise, "share", no_gumbel),
             (_mechanisms, "_release", lambda kind, counts, scale: np.array(counts)),
-            (_selection, "noisy_max", best),
+            (_searches, "noisy_max", best),
         ):
             patches.enter_context(mock.patch.object(owner, name, quiet))
         yield

@@ -8,8 +8,7 @@ once in a billion; broken ones must be caught.
 import numpy as np
 import pytest
 
-from skprivbn.graphical_model._searches import GivenTables
-from skprivbn.graphical_model._selection import PrivateTree
+from skprivbn.graphical_model._searches import GivenTables, PrivateTree
 from skprivbn.graphical_model._tables import (
     Contribution,
     TableLayout,

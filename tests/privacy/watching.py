@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skprivbn.federation import Runner
-from skprivbn.graphical_model import _psgd, _release, _selection
+from skprivbn.graphical_model import _psgd, _release, _searches
 from skprivbn.privacy import (
     CountMechanism,
     DistributedNoise,
@@ -63,7 +63,7 @@ class Watch:
         """Let nothing be opened unseen."""
         share, release = DistributedNoise.share, CountMechanism.release
         laplace, with_noise = _winner.add_discrete_laplace, Runner._with_noise
-        gaussian, choose = _psgd.add_discrete_gaussian, _selection.noisy_max
+        gaussian, choose = _psgd.add_discrete_gaussian, _searches.noisy_max
         open_shares = _release.open_noisy_numbers
 
         def watched_share(noise, shape):
@@ -148,7 +148,7 @@ class Watch:
                 (Runner, "_with_noise", watched_noise),
                 (_release, "open_noisy_numbers", watched_shares),
                 (_psgd, "add_discrete_gaussian", watched_gaussian),
-                (_selection, "noisy_max", watched_choice),
+                (_searches, "noisy_max", watched_choice),
                 (_winner, "add_discrete_laplace", watched_laplace),
             ):
                 patches.enter_context(mock.patch.object(owner, name, watched))

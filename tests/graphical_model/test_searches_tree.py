@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skprivbn.graphical_model._selection import (
+from skprivbn.graphical_model._searches import (
     PrivateTree,
     dependence_scores,
     select_tree,
