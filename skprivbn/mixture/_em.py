@@ -45,13 +45,15 @@ from skprivbn.mixture._gaussian_steps import (
     uniform_frame,
 )
 from skprivbn.mixture._seeding import (
+    EMTerms,
     NoMixtureError,
+    check_given,
     choose_rows,
     cluster,
     draw_responsibilities,
+    first_mixture,
     most_likely_order,
 )
-from skprivbn.mixture._terms import EMTerms, check_given, first_mixture
 from skprivbn.programs._moments import add_moments
 
 FIRST = "sums of first responsibilities and moments"

@@ -28,8 +28,13 @@ from skprivbn.mixture._gaussian_steps import (
     squares_of,
     uniform_frame,
 )
-from skprivbn.mixture._seeding import merge_centroids, nearest_cells
-from skprivbn.mixture._terms import MixtureTerms, check_given, first_mixture
+from skprivbn.mixture._seeding import (
+    MixtureTerms,
+    check_given,
+    first_mixture,
+    merge_centroids,
+    nearest_cells,
+)
 from skprivbn.privacy import CountMechanism, distribute
 from skprivbn.privacy._noise_report import noisy_number
 from skprivbn.privacy._options import check_bounds
@@ -372,7 +377,7 @@ class Box(NamedTuple):
 
 
 def rows_in_box(me, box):
-    """Return a function that reads own rows in the box, and how much each counts.
+    """Return a function that reads own rows in the box, with weights.
 
     Rows of one person count as one row together, where noise is to hide persons.
     """

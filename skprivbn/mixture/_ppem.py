@@ -26,8 +26,13 @@ from skprivbn.mixture._noisy_em import (
     noise_on_components,
     noisy_em,
 )
-from skprivbn.mixture._seeding import CLUSTERS, FEW_CLUSTERS
-from skprivbn.mixture._terms import EMTerms, Given, first_mixture
+from skprivbn.mixture._seeding import (
+    CLUSTERS,
+    FEW_CLUSTERS,
+    EMTerms,
+    Given,
+    first_mixture,
+)
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, noise_terms, warn_of_fit
@@ -290,16 +295,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         return {"step": "start", "max_steps": self.n_init}
 
     def _learn(self, partition, progress):
-        n_samples = sum(partition.n_rows().values())
-        if self.epsilon is None and n_samples < self.n_components:
-            raise ValueError(
-                "Expected n_samples >= n_components but got n_components = "
-                f"{self.n_components}, n_samples = {n_samples}"
-            )
-        if self.epsilon is None:
-            self._fit_exactly(partition, progress)
-        else:
-            self._fit_privately(partition, progress)
+        fit = self._fit_exactly if self.epsilon is None else self._fit_privately
+        fit(partition, progress)
 
     def fit_predict(
         self,
@@ -343,12 +340,8 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
             # one party then starts where GaussianMixture does
             seeds[0] = int(self.random_state)
         if self._continues:
-            mixture = self._mixture()
-            given = {
-                "weights": mixture.weights,
-                "means": mixture.means,
-                "covariances": mixture.covariances,
-            }
+            names, mixture = ("weights", "means", "covariances"), self._mixture()
+            given = {name: getattr(mixture, name) for name in names}
         else:
             given = self._given(n_features)
             if self.init_params == "paper":
@@ -393,6 +386,12 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         }
 
     def _fit_exactly(self, partition, progress):
+        n_samples = sum(partition.n_rows().values())
+        if n_samples < self.n_components:
+            raise ValueError(
+                "Expected n_samples >= n_components but got n_components = "
+                f"{self.n_components}, n_samples = {n_samples}"
+            )
         terms = EMTerms(
             **self._start_terms(partition.n_features),
             lower_bound=self.lower_bound_ if self._continues else -math.inf,

@@ -14,7 +14,7 @@ from skprivbn.federation import (
 )
 from skprivbn.mixture._em import em
 from skprivbn.mixture._noisy_em import PrivateEMTerms, noisy_em, sensitivities
-from skprivbn.mixture._terms import EMTerms, Given
+from skprivbn.mixture._seeding import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.privacy import DistributedNoise
 from skprivbn.privacy._options import check_bounds

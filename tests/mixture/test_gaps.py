@@ -24,7 +24,7 @@ from skprivbn.mixture._noisy_em import (
     round_rows,
     sensitivities,
 )
-from skprivbn.mixture._terms import EMTerms, Given
+from skprivbn.mixture._seeding import EMTerms, Given
 from skprivbn.partition import HorizontalPartition, RowSource
 from tests.federation.flare import hospitals
 from tests.federation.hostile import HostileTerms

@@ -25,7 +25,7 @@ from skprivbn.mixture._noisy_em import (
     round_sums,
     sensitivities,
 )
-from skprivbn.mixture._terms import Given
+from skprivbn.mixture._seeding import Given
 from skprivbn.partition import HorizontalPartition
 from skprivbn.privacy import PrivacyAccountant
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skprivbn.mixture._seeding import most_likely_order
-from skprivbn.mixture._terms import Given
+from skprivbn.mixture._seeding import Given, most_likely_order
 
 
 def moments(kind, X, labels):

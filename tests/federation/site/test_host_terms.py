@@ -11,7 +11,7 @@ from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.mixed_model import PrivateGLMMClassifier
 from skprivbn.mixture import PPEMGaussianMixture
 from skprivbn.mixture._em import em
-from skprivbn.mixture._terms import EMTerms, Given
+from skprivbn.mixture._seeding import EMTerms, Given
 from skprivbn.partition import VerticalPartition
 from skprivbn.programs import KeptTerms, keep_predictions
 from skprivbn.structure import CollectiveBayesianNetwork, PrivateK2StructureLearner
