@@ -28,11 +28,10 @@ def merged_label(site):
 
 
 def merge_few(labels, min_count, other):
-    """Return labels with those that few rows have as one, which enough rows have.
+    """Merge labels of few rows into one label of enough rows.
 
-    The next larger ones join them until they are enough. Nothing but this column
-    decides which: clusters of two fits that have other columns beside it do not differ
-    by a few rows.
+    The next larger labels join it until its rows are enough. The column alone decides:
+    clusters of two fits with other columns beside it never differ by just a few rows.
 
     Parameters
     ----------
@@ -112,7 +111,7 @@ class Census:
         return [":".join(map(str, path)) for path in self.paths[factor]]
 
     def too_small(self, min_parties, min_rows, opened):
-        """Return masks of the levels whose sums nobody may know.
+        """Return masks of the levels whose sums must not be opened.
 
         Parameters
         ----------
@@ -306,28 +305,22 @@ class Blocks:
             places[2, numbers] = np.arange(size)
         return places
 
-    def gather(self, entries):
-        """Add entries of a symmetric matrix up, block by block.
+    def gather(self, parts, numbers):
+        """Add up what belongs to some effects in their block's matrix; see `pick`.
 
         Parameters
         ----------
-        entries : iterable of (ndarray of int, ndarray of int, ndarray)
-            Row and column numbers, and values there.
+        parts : ndarray of shape (n_cells, n_effects, n_effects)
+        numbers : ndarray of int of shape (n_cells, n_effects)
+            Those in a row are in one block.
 
         Returns
         -------
         matrices : list of ndarray of shape (n_blocks, size, size)
         """
         matrices = [np.zeros((*m.shape, m.shape[1])) for m in self.members]
-        group, block, position = self.places
-        for rows, columns, values in entries:
-            rows, columns, values = (
-                np.ravel(a) for a in np.broadcast_arrays(rows, columns, values)
-            )
-            for g, matrix in enumerate(matrices):
-                mine = group[rows] == g
-                i, j = rows[mine], columns[mine]
-                np.add.at(matrix, (block[i], position[i], position[j]), values[mine])
+        for mine, matrix, entries in self._entries(matrices, numbers):
+            np.add.at(matrix, entries, parts[mine])
         return matrices
 
     def pick(self, matrices, numbers):
@@ -343,13 +336,18 @@ class Blocks:
         -------
         parts : ndarray of shape (n_cells, n_effects, n_effects)
         """
-        group, block, position = (place[numbers] for place in self.places)
         parts = np.zeros((*numbers.shape, numbers.shape[1]))
+        for mine, matrix, entries in self._entries(matrices, numbers):
+            parts[mine] = matrix[entries]
+        return parts
+
+    def _entries(self, matrices, numbers):
+        """Yield which cells are in the blocks of a size, and their entries there."""
+        group, block, position = (place[numbers] for place in self.places)
         for g, matrix in enumerate(matrices):
             mine = group[:, 0] == g
             at = position[mine]
-            parts[mine] = matrix[block[mine, :1, None], at[:, :, None], at[:, None, :]]
-        return parts
+            yield mine, matrix, (block[mine, :1, None], at[:, :, None], at[:, None, :])
 
     def solve(self, matrices, vector):
         """Solve the systems of all blocks; `vector` has an entry for every effect."""

@@ -12,7 +12,6 @@ from skprivbn.base import PrivateEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.mixed_model._base import METROPOLIS_PARAMS, BaseGLMM, share_entries
 from skprivbn.mixed_model._checks import TARGETS
-from skprivbn.mixed_model._likelihood import Family, family_of
 from skprivbn.mixed_model._linear import linear_mixed_model
 from skprivbn.mixed_model._model import FittedGLMMMixin
 from skprivbn.mixed_model._noisy_linear import (
@@ -20,6 +19,7 @@ from skprivbn.mixed_model._noisy_linear import (
     keep_noisy,
     noisy_linear_mixed_model,
 )
+from skprivbn.mixed_model._terms import Family, family_of
 from skprivbn.partition import RemoteResults, RemoteRows, is_partition
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, noise_terms

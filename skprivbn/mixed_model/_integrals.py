@@ -26,14 +26,16 @@ from skprivbn.mixed_model._laplace import (
     solve_modes,
     theta_slope,
 )
-from skprivbn.mixed_model._likelihood import (
+from skprivbn.mixed_model._quadrature import (
+    Curves,
+    Grid,
     derivatives,
     expansion_table,
+    find_modes,
     log_likelihood_table,
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._posterior import Curves, Grid, find_modes
 from skprivbn.mixed_model._updates import STEP, stencil
 from skprivbn.utils._linalg import symmetric, upper
 from skprivbn.utils._memoise import memoise
@@ -54,7 +56,7 @@ _MAX_STEPS, _FOUND = 30, 1e-6
 
 @dataclass(frozen=True)
 class Slope:
-    """Value and derivatives of the log-likelihood, or a holder's share of them.
+    """Log-likelihood and its derivatives, or a holder's share of them.
 
     Attributes
     ----------
@@ -173,10 +175,10 @@ class QuadratureIntegral:
         self.grid = self.grid.replace(self.opened, grid)
 
     def tabulate(self, parameters):
-        """Return what is known of opened clusters, and this holder's :class:`Slope`.
+        """Return a table of opened clusters, and this holder's :class:`Slope`.
 
-        That is log-likelihoods at the nodes, relative to the centre, and an expansion
-        around that.
+        The table has log-likelihoods at the nodes, relative to the centre, and an
+        expansion around that.
         """
         at_centre, told = self._tell(parameters)
         table = told[:, : self.grid.n_nodes]
@@ -326,7 +328,8 @@ class LaplaceIntegral:
     ----------
     data : Rows
         Of this holder.
-    shape : Shape
+    model : Model
+        Without parameters.
     opened, own : ndarray of bool of shape (n_cells,)
         Cells of which sums are known, and those in blocks of this holder alone.
     leads : bool
@@ -335,16 +338,16 @@ class LaplaceIntegral:
         Which random effect has the first column of the fixed effects, if one has.
     """
 
-    def __init__(self, data, shape, opened, own, leads, twice):
-        self.data, self.shape = data, shape
+    def __init__(self, data, model, opened, own, leads, twice):
+        self.data, self.model = data, model
         self.opened, self.own, self.leads = opened, own, leads
         self.is_own_row = own[data.category]
         self.n_effects = data.Z.shape[1]
-        n_numbers = len(shape.blocks.column)
+        n_numbers = len(model.blocks.column)
         self.is_opened, self.is_own = np.zeros((2, n_numbers), dtype=bool)
         self._find_told(data.X.shape[1], twice)
-        self.is_opened[shape.numbers[opened]] = True
-        self.is_own[shape.numbers[own]] = True
+        self.is_opened[model.numbers[opened]] = True
+        self.is_own[model.numbers[own]] = True
         self.u = np.zeros(n_numbers)
 
     def _find_told(self, n_fixed, twice):
@@ -369,13 +372,13 @@ class LaplaceIntegral:
         The latter are what effects of each scale would add to the log-likelihood of own
         clusters, about.
         """
-        self.expansion = expand(self.data, self.shape, parameters, self.u)
+        self.expansion = expand(self.data, self.model.at(parameters), self.u)
         return np.append(
             self._tell(self.expansion), self._gains(self.expansion, self.is_own)
         )
 
     def _gains(self, expansion, chosen):
-        gains = (parabola_gains(expansion, self.shape, scale) for scale in SCALES)
+        gains = (parabola_gains(expansion, self.model, scale) for scale in SCALES)
         return [gain[chosen].sum() for gain in gains]
 
     def start(self, total, before, after):
@@ -387,7 +390,7 @@ class LaplaceIntegral:
         everybody = self._everybody(total[:-n_scales], self.expansion)
         gains = total[-n_scales:] + self._gains(everybody, self.is_opened)
         self.first = self.known = before, everybody, self.u
-        theta = SCALES[int(np.argmax(gains))] * self.shape.random.start
+        theta = SCALES[int(np.argmax(gains))] * self.model.random.start
         after = np.append(after[: len(after) - len(theta)], theta)
         self.follow(after)
         return after
@@ -406,11 +409,12 @@ class LaplaceIntegral:
 
     def predictors(self, parameters):
         """Return the predictors of own rows at the effects that are expanded around."""
-        return predictors(self.data, self.shape, parameters, self.u)
+        return predictors(self.data, self.model.at(parameters), self.u)
 
     def tabulate(self, parameters):
         """Return the expansion of opened cells around expected modes, and a Slope."""
-        self.expansion, self.u, modes = self._expand(parameters, self.u)
+        model = self.model.at(parameters)
+        self.expansion, self.u, modes = self._expand(model, self.u)
         value = self.expansion.value.sum() + modes.gain[self.is_own].sum()
         expected = replace(
             modes,
@@ -418,30 +422,26 @@ class LaplaceIntegral:
             inverse=np.where(self.own[:, None, None], modes.inverse, self.inverse),
             pull=np.where(self.is_own, modes.pull, 0.0),
         )
-        gradient, by_beta, inner = slope_at(self.data, self.shape, parameters, expected)
+        gradient, by_beta, inner = slope_at(self.data, model, expected)
         by_theta = self.data.Z[self.is_own_row].T @ inner[self.is_own_row]
-        gradient = np.append(gradient, by_theta[self.shape.random.positions])
+        gradient = np.append(gradient, by_theta[model.random.positions])
         complete, missing = np.zeros((2, len(parameters), len(parameters)))
         if np.any(self.own):
             mine = self.expansion.only(self.own)
-            complete, missing = information(mine, self.shape, parameters, modes, self.u)
+            complete, missing = information(mine, model, modes, self.u)
         complete[: len(by_beta), : len(by_beta)] = by_beta
         opened = self._tell(self.expansion)
         return np.append(opened, Slope(value, 0.0, gradient, complete, missing).flat)
 
-    def _expand(self, parameters, u):
+    def _expand(self, model, u):
         """Expand own rows; find the modes of own blocks on the way."""
         for _ in range(_MAX_STEPS):
-            expansion = expand(self.data, self.shape, parameters, u)
+            expansion = expand(self.data, model, u)
             if not np.any(self.own):
-                return expansion, u, Modes.at(u, *self.shape.numbers.shape)
+                return expansion, u, Modes.at(u, *model.numbers.shape)
             # modes of the other blocks stay at zero
-            modes = solve_modes(
-                expansion.only(self.own),
-                self.shape,
-                parameters,
-                np.where(self.is_own, u, 0.0),
-            )
+            at = np.where(self.is_own, u, 0.0)
+            modes = solve_modes(expansion.only(self.own), model, at)
             if modes.decrement < _FOUND**2:
                 break
             u = np.where(self.is_own, modes.u, u)
@@ -459,8 +459,7 @@ class LaplaceIntegral:
         shared = self.opened[:, None, None]
         u, decrement, gain, gradient, complete, missing = look(
             everybody.only(self.opened),
-            self.shape,
-            parameters,
+            self.model.at(parameters),
             np.where(self.is_opened, self.u, 0.0),
             np.where(shared, self.inverse, 0.0),
             self.opened,
@@ -479,31 +478,30 @@ class LaplaceIntegral:
 
     def follow(self, parameters):
         """Move the effects ahead to where their modes will be."""
-        self.u, self.inverse = predict_once(self.shape, *self.known, parameters)
+        before, *around = self.known
+        steps = self.model.at(before), *around, self.model.at(parameters)
+        self.u, self.inverse = predict_once(*steps)
 
     # The end
 
     def final_table(self, parameters):
         """Return expansions here and at parameters a little to either side."""
         points = stencil(parameters)[: 1 + 2 * len(parameters)]
-        starts = predict_each(self.shape, *self.known, points)
-        self.trials = [
-            (point, *self._expand(point, u)) for point, u in zip(points, starts)
-        ]
+        models, (before, *around) = tuple(map(self.model.at, points)), self.known
+        starts = predict_each(self.model.at(before), *around, models)
+        self.trials = [(m, *self._expand(m, u)) for m, u in zip(models, starts)]
         return np.array([self._tell(trial[1]) for trial in self.trials])
 
     def conclude(self, total, parameters):
         """Return this holder's share of value, gradient and information, as a Slope."""
-        size, shape = len(parameters), self.shape
-        slopes, infos = [], []
-        points, expansions, starts, _ = zip(*self.trials)
-        tables = total.reshape(len(points), -1)
+        size, slopes, infos = len(parameters), [], []
+        models, expansions, starts, _ = zip(*self.trials)
+        tables = total.reshape(len(models), -1)
         everybody = list(map(self._everybody, tables, expansions))
-        for trial, own, modes in zip(
-            points, expansions, solve_each(everybody, shape, points, starts)
-        ):
-            by_beta, info, inner = slope_at(self.data, shape, trial, modes)
-            by_theta = (self.data.Z.T @ inner)[shape.random.positions]
+        found = solve_each(everybody, models, starts)
+        for model, own, modes in zip(models, expansions, found):
+            by_beta, info, inner = slope_at(self.data, model, modes)
+            by_theta = (self.data.Z.T @ inner)[model.random.positions]
             slopes.append(np.append(by_beta, by_theta))
             infos.append((own.value.sum(), info, modes))
         (value, by_beta, self.modes), (gradient, *slopes) = infos[0], slopes
@@ -517,10 +515,10 @@ class LaplaceIntegral:
 
     def effects(self, parameters):
         """Return modes of the effects, and their covariances."""
-        blocks, (_, matrix) = self.shape.blocks, self.shape.split(parameters)
+        blocks, spread = self.model.blocks, self.model.at(parameters).matrix
         means, covariances = np.zeros(len(blocks.column)), []
         for members, factor, inverse in zip(
-            blocks.members, blocks.spread(matrix), self.modes.inverses
+            blocks.members, blocks.spread(spread), self.modes.inverses
         ):
             means[members] = (factor @ self.modes.u[members][..., None])[..., 0]
             covariances.append(factor @ inverse @ np.swapaxes(factor, 1, 2))
@@ -529,15 +527,14 @@ class LaplaceIntegral:
 
 
 @memoise
-def look(expansion, shape, parameters, u, inverse, opened):
+def look(expansion, model, u, inverse, opened):
     """Find the modes of opened blocks, and what these add to the derivatives.
 
     Parameters
     ----------
     expansion : Expansion
         Everybody's, zero in other cells.
-    shape : Shape
-    parameters : ndarray of shape (n_parameters,)
+    model : Model
     u, inverse : ndarray
         What was expected of the modes; zero elsewhere.
     opened : ndarray of bool of shape (n_cells,)
@@ -549,22 +546,21 @@ def look(expansion, shape, parameters, u, inverse, opened):
     gradient : ndarray of shape (n_parameters,)
     complete, missing : ndarray of shape (n_parameters, n_parameters)
     """
-    modes = solve_modes(expansion, shape, parameters, u)
-    by_beta = beta_correction(expansion, shape, parameters, modes, u, inverse)
-    by_theta = theta_slope(expansion, shape, parameters, modes, u)
+    modes = solve_modes(expansion, model, u)
+    by_beta = beta_correction(expansion, model, modes, u, inverse)
+    by_theta = theta_slope(expansion, model, modes, u)
     gradient = np.append(by_beta[opened].sum(0), by_theta[opened].sum(0))
-    found = information(expansion, shape, parameters, modes, u)
+    found = information(expansion, model, modes, u)
     return modes.u, modes.decrement, modes.gain, gradient, *found
 
 
 @memoise
-def predict_each(shape, before, expansion, u, points):
+def predict_each(before, expansion, u, models):
     """Return where the modes should be at each of some parameters."""
-    return tuple(predict_modes(shape, before, expansion, u, p)[0] for p in points)
+    return tuple(predict_modes(before, expansion, u, after)[0] for after in models)
 
 
 @memoise
-def solve_each(expansions, shape, points, starts):
+def solve_each(expansions, models, starts):
     """Return the modes next to where expansions are, at each of some parameters."""
-    steps = zip(expansions, points, starts)
-    return tuple(solve_modes(every, shape, point, u) for every, point, u in steps)
+    return tuple(map(solve_modes, expansions, models, starts))

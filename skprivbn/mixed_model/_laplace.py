@@ -10,8 +10,8 @@ and, with one more sum over rows, its exact gradient by (beta, theta): the mode 
 move with the parameters, too.
 """
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import permutations
 
 import numpy as np
@@ -26,8 +26,8 @@ _NEAR = 0.1
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Which effects the rows of a cell have, and what the parameters stand for.
+class Model:
+    """Which effects the rows of a cell have, and parameters, if they are known.
 
     Parameters
     ----------
@@ -35,22 +35,25 @@ class Shape:
     blocks : Blocks
     numbers : ndarray of int of shape (n_cells, n_effects)
         Numbers of the effects of each cell.
+    beta : ndarray of shape (n_fixed,), default=None
+    theta : ndarray of shape (n_theta,), default=None
     """
 
     random: object
     blocks: object
     numbers: np.ndarray
+    beta: np.ndarray | None = None
+    theta: np.ndarray | None = None
 
-    @property
-    def pairs(self):
-        """Numbers of all pairs of effects of each cell."""
-        return self.numbers[:, :, None], self.numbers[:, None, :]
+    def at(self, parameters):
+        """Return the model at parameters, (beta, theta)."""
+        beta, theta = np.split(parameters, [-len(self.random.start)])
+        return replace(self, beta=beta, theta=theta)
 
-    def split(self, parameters):
-        """Return beta and Lambda."""
-        n_theta = len(self.random.start)
-        beta = parameters[: len(parameters) - n_theta]
-        return beta, self.random.matrix(parameters[len(beta) :])
+    @cached_property
+    def matrix(self):
+        """Lambda."""
+        return self.random.matrix(self.theta)
 
 
 @dataclass(frozen=True)
@@ -122,30 +125,28 @@ def _triples(q):
     return tuple(np.array(triples).T)
 
 
-def predictors(rows, shape, parameters, u):
+def predictors(rows, model, u):
     """Return the predictor of each row of a holder at effects u; see `expand`."""
-    beta, matrix = shape.split(parameters)
-    effects = u[shape.numbers] @ matrix.T
+    effects = u[model.numbers] @ model.matrix.T
     mixed = np.einsum("ij,ij->i", rows.Z, effects[rows.category])
-    return rows.offset + rows.X @ beta + mixed
+    return rows.offset + rows.X @ model.beta + mixed
 
 
-def expand(rows, shape, parameters, u):
+def expand(rows, model, u):
     """Expand the log-likelihood of a holder's rows around effects.
 
     Parameters
     ----------
     rows : Rows
         Their categories are the cells.
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     u : ndarray of shape (n_numbers,)
 
     Returns
     -------
     expansion : Expansion
     """
-    eta = predictors(rows, shape, parameters, u)
+    eta = predictors(rows, model, u)
     by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
     Z, q = rows.Z, rows.Z.shape[1]
     i, j = np.triu_indices(q)
@@ -195,7 +196,7 @@ class Modes:
         return cls(u, 0.0, nothing, np.zeros((n_cells, q, q)), nothing, ())
 
 
-def solve_modes(expansion, shape, parameters, u):
+def solve_modes(expansion, model, u):
     """Find the modes next to where the log-likelihood was expanded.
 
     One Newton step; value and Hessian at its end are known from the third derivatives.
@@ -204,8 +205,7 @@ def solve_modes(expansion, shape, parameters, u):
     ----------
     expansion : Expansion
         Of everybody's rows.
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     u : ndarray of shape (n_numbers,)
         Where it was expanded.
 
@@ -213,15 +213,14 @@ def solve_modes(expansion, shape, parameters, u):
     -------
     modes : Modes
     """
-    blocks, numbers = shape.blocks, shape.numbers
-    _, matrix = shape.split(parameters)
+    blocks, numbers, matrix = model.blocks, model.numbers, model.matrix
     gradient = -u
     np.add.at(gradient, numbers, expansion.gradient @ matrix)
     hessian = matrix.T @ expansion.hessian @ matrix
     third = np.einsum(
         "cxyz,xi,yj,zk->cijk", expansion.third, matrix, matrix, matrix, optimize=True
     )
-    systems = _systems(shape, hessian)
+    systems = _systems(model, hessian)
     step = blocks.solve(systems, gradient)
     gains = blocks.sums(gradient * step)
     decrement = float(gains.max(initial=0.0))
@@ -234,7 +233,7 @@ def solve_modes(expansion, shape, parameters, u):
     change = np.einsum("cijk,ck->cij", third, moved)
     np.add.at(cubic, numbers[:, 0], np.einsum("cij,ci,cj->c", change, moved, moved))
     gain = blocks.sums(gradient * step - cubic / 6 - u**2 / 2)
-    inverses, at_end = [], _systems(shape, hessian + change)
+    inverses, at_end = [], _systems(model, hessian + change)
     for members, before, after in zip(blocks.members, systems, at_end):
         sign, _ = np.linalg.slogdet(after)
         # block by block: own ones are not the same at all parties
@@ -251,20 +250,19 @@ def solve_modes(expansion, shape, parameters, u):
     return Modes(u + step, decrement, gain, inverse, pull, tuple(inverses))
 
 
-def _systems(shape, hessian):
+def _systems(model, hessian):
     """Return I and the Hessians of the cells added up, block by block."""
-    systems = shape.blocks.gather([(*shape.pairs, hessian)])
+    systems = model.blocks.gather(hessian, model.numbers)
     return [system + np.eye(system.shape[1]) for system in systems]
 
 
-def slope_at(rows, shape, parameters, modes):
+def slope_at(rows, model, modes):
     """Return a holder's share of the gradient of F, and of the expected information.
 
     Parameters
     ----------
     rows : Rows
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     modes : Modes
 
     Returns
@@ -276,13 +274,12 @@ def slope_at(rows, shape, parameters, modes):
     inner : ndarray of shape (n_rows, n_effects)
         Its products with the columns of Z are the gradient by Lambda.
     """
-    _, matrix = shape.split(parameters)
-    eta = predictors(rows, shape, parameters, modes.u)
+    eta = predictors(rows, model, modes.u)
     by_eta = rows.family.derivatives(rows.events, rows.trials, eta)
-    turned = rows.Z @ matrix
+    turned = rows.Z @ model.matrix
     solved = np.einsum("nij,nj->ni", modes.inverse[rows.category], turned)
     leverage = np.einsum("ni,ni->n", turned, solved)
-    u, pull = (v[shape.numbers][rows.category] for v in (modes.u, modes.pull))
+    u, pull = (v[model.numbers][rows.category] for v in (modes.u, modes.pull))
     pulled = np.einsum("ni,ni->n", turned, pull)
     residual = by_eta.first - by_eta.slope * leverage / 2 - by_eta.weight * pulled
     inner = (
@@ -294,7 +291,7 @@ def slope_at(rows, shape, parameters, modes):
     return rows.X.T @ residual, information, inner
 
 
-def predict_modes(shape, before, expansion, u, after):
+def predict_modes(before, expansion, u, after):
     """Return where the modes should be at other parameters, and how spread out.
 
     Modes are those of the linear model with the same weights; spreads have weights that
@@ -302,12 +299,11 @@ def predict_modes(shape, before, expansion, u, after):
 
     Parameters
     ----------
-    shape : Shape
-    before : ndarray of shape (n_fixed + n_theta,)
+    before : Model
     expansion : Expansion
         Of everybody's rows, at the parameters `before`, around `u`.
     u : ndarray of shape (n_numbers,)
-    after : ndarray of shape (n_fixed + n_theta,)
+    after : Model
 
     Returns
     -------
@@ -315,40 +311,36 @@ def predict_modes(shape, before, expansion, u, after):
     inverse : ndarray of shape (n_cells, q, q)
         As in :class:`Modes`.
     """
-    numbers = shape.numbers
-    _, new = shape.split(after)
-    pull, effects = _pull(shape, before, expansion, u, after)
-    modes, _, systems = _parabola(shape, new, pull, expansion.hessian)
+    numbers, new = after.numbers, after.matrix
+    pull, effects = _pull(before, expansion, u, after)
+    modes, _, systems = _parabola(after, pull, expansion.hessian)
     moved = modes[numbers] @ new.T - effects
     # so far away a parabola promises too much
     far = np.abs(moved).max(axis=1, initial=0.0) > _FAR
     moved = moved.clip(-_FAR, _FAR)
     modes[numbers[far]] = (effects + moved)[far] @ np.linalg.pinv(new).T
-    moved += expansion.shares @ (shape.split(after)[0] - shape.split(before)[0])
+    moved += expansion.shares @ (after.beta - before.beta)
     hessian = expansion.hessian + np.einsum("cijk,ck->cij", expansion.third, moved)
     inverses = []
-    for system, ahead in zip(systems, _systems(shape, new.T @ hessian @ new)):
+    for system, ahead in zip(systems, _systems(after, new.T @ hessian @ new)):
         makes_sense = np.linalg.eigvalsh(ahead)[:, :1, None] > 0.5
         inverses.append(np.linalg.inv(np.where(makes_sense, ahead, system)))
-    return modes, shape.blocks.pick(inverses, numbers)
+    return modes, after.blocks.pick(inverses, numbers)
 
 
-def _pull(shape, before, expansion, u, after):
+def _pull(before, expansion, u, after):
     """Return derivatives by effects of zero that parabolas promise, and effects."""
-    (old_beta, old), (beta, _) = shape.split(before), shape.split(after)
-    effects = u[shape.numbers] @ old.T
-    pull = expansion.gradient - expansion.products @ (beta - old_beta)
+    effects = u[before.numbers] @ before.matrix.T
+    pull = expansion.gradient - expansion.products @ (after.beta - before.beta)
     return pull + np.einsum("cij,cj->ci", expansion.hessian, effects), effects
 
 
-def _parabola(shape, matrix, pull, hessian):
+def _parabola(model, pull, hessian):
     """Integrate over effects where log-likelihoods are parabolas.
 
     Parameters
     ----------
-    shape : Shape
-    matrix : ndarray of shape (q, q)
-        Lambda.
+    model : Model
     pull : ndarray of shape (n_cells, q)
         Derivatives by the effects where these are zero.
     hessian : ndarray of shape (n_cells, q, q)
@@ -361,9 +353,10 @@ def _parabola(shape, matrix, pull, hessian):
         Logarithms of the integrals, at the first effect of each block.
     systems : list of ndarray of shape (n_blocks, size, size)
     """
-    blocks, turned = shape.blocks, np.zeros(len(shape.blocks.column))
-    np.add.at(turned, shape.numbers, pull @ matrix)
-    systems = _systems(shape, matrix.T @ hessian @ matrix)
+    blocks, matrix = model.blocks, model.matrix
+    turned = np.zeros(len(blocks.column))
+    np.add.at(turned, model.numbers, pull @ matrix)
+    systems = _systems(model, matrix.T @ hessian @ matrix)
     u = blocks.solve(systems, turned)
     gain = blocks.sums(turned * u) / 2
     for members, system in zip(blocks.members, systems):
@@ -371,15 +364,14 @@ def _parabola(shape, matrix, pull, hessian):
     return u, gain, systems
 
 
-def beta_correction(expansion, shape, parameters, modes, u, inverse):
+def beta_correction(expansion, model, modes, u, inverse):
     """Return what moving to the modes adds to the gradient by beta, cell by cell.
 
     Parameters
     ----------
     expansion : Expansion
         Of everybody's rows, around `u`.
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     modes : Modes
     u, inverse : ndarray
         What was expected of the modes.
@@ -388,9 +380,9 @@ def beta_correction(expansion, shape, parameters, modes, u, inverse):
     -------
     correction : ndarray of shape (n_cells, n_fixed)
     """
-    _, matrix = shape.split(parameters)
-    moved = (modes.u - u)[shape.numbers] @ matrix.T
-    pulled = modes.pull[shape.numbers] @ matrix.T
+    matrix, numbers = model.matrix, model.numbers
+    moved = (modes.u - u)[numbers] @ matrix.T
+    pulled = modes.pull[numbers] @ matrix.T
     correction = np.einsum("cij,ci->cj", expansion.products, moved + pulled)
     if modes.decrement > _NEAR:
         # so far away, parabolas are safer than what bends them
@@ -401,21 +393,21 @@ def beta_correction(expansion, shape, parameters, modes, u, inverse):
     return -correction - np.einsum("cij,ci->cj", expansion.shares, bent)
 
 
-def theta_slope(expansion, shape, parameters, modes, u):
+def theta_slope(expansion, model, modes, u):
     """Return the gradient of F by theta, cell by cell, from sums that are known.
 
     Parameters
     ----------
-    expansion, shape, parameters, modes, u :
+    expansion, model, modes, u :
         As in :func:`beta_correction`.
 
     Returns
     -------
     gradient : ndarray of shape (n_cells, n_theta)
     """
-    _, matrix = shape.split(parameters)
-    at, pull = modes.u[shape.numbers], modes.pull[shape.numbers]
-    moved = (modes.u - u)[shape.numbers] @ matrix.T
+    matrix, numbers = model.matrix, model.numbers
+    at, pull = modes.u[numbers], modes.pull[numbers]
+    moved = (modes.u - u)[numbers] @ matrix.T
     bent = np.einsum("cijk,ck->cij", expansion.third, moved)
     gradient = expansion.gradient - np.einsum(
         "cij,cj->ci", expansion.hessian + bent / 2, moved
@@ -429,17 +421,17 @@ def theta_slope(expansion, shape, parameters, modes, u):
         + gradient[:, :, None] * pull[:, None, :]
         - hessian @ matrix @ modes.inverse
     )
-    return inner[(slice(None), *shape.random.positions)]
+    return inner[(slice(None), *model.random.positions)]
 
 
-def parabola_gains(expansion, shape, scale):
+def parabola_gains(expansion, model, scale):
     """Return what independent effects of one scale add, from parabolas at zero.
 
     Parameters
     ----------
     expansion : Expansion
         Around effects of zero.
-    shape : Shape
+    model : Model
     scale : float
 
     Returns
@@ -447,19 +439,18 @@ def parabola_gains(expansion, shape, scale):
     gain : ndarray of shape (n_numbers,)
         Of log-likelihood, at the first effect of each block.
     """
-    matrix = scale * np.eye(expansion.gradient.shape[1])
-    return _parabola(shape, matrix, expansion.gradient, expansion.hessian)[1]
+    scaled = replace(model, theta=scale * model.random.start)
+    return _parabola(scaled, expansion.gradient, expansion.hessian)[1]
 
 
-def theta_curvature(shape, parameters, expansion, u):
+def theta_curvature(model, expansion, u):
     """Return observed information on theta, and on beta with theta.
 
     That of the linear model with the same weights, by differences.
 
     Parameters
     ----------
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     expansion : Expansion
         Around `u`; zero in cells that do not count.
     u : ndarray of shape (n_numbers,)
@@ -469,28 +460,25 @@ def theta_curvature(shape, parameters, expansion, u):
     information : ndarray of shape (n_theta, n_theta)
     cross : ndarray of shape (n_fixed, n_theta)
     """
-    beta, _ = shape.split(parameters)
-    theta, n_theta = parameters[len(beta) :], len(parameters) - len(beta)
-    pull, _ = _pull(shape, parameters, expansion, u, parameters)
+    n_theta, (pull, _) = len(model.theta), _pull(model, expansion, u, model)
 
-    def look(point):
-        matrix = shape.random.matrix(point)
-        modes, gain, _ = _parabola(shape, matrix, pull, expansion.hessian)
-        return gain.sum(), modes[shape.numbers] @ matrix.T
+    def look(theta):
+        trial = replace(model, theta=theta)
+        modes, gain, _ = _parabola(trial, pull, expansion.hessian)
+        return gain.sum(), modes[model.numbers] @ trial.matrix.T
 
-    gains, effects = zip(*map(look, stencil(theta)))
+    gains, effects = zip(*map(look, stencil(model.theta)))
     plus, minus = np.split(np.array(effects[1 : 1 + 2 * n_theta]), 2)
     cross = np.einsum("cij,tci->jt", expansion.products, (plus - minus) / (2 * STEP))
     return -second_derivatives(np.array(gains), n_theta), cross
 
 
-def missing_beta(shape, parameters, modes, products):
+def missing_beta(model, modes, products):
     """Return what not seeing the effects costs of the information on beta.
 
     Parameters
     ----------
-    shape : Shape
-    parameters : ndarray of shape (n_fixed + n_theta,)
+    model : Model
     modes : Modes
     products : ndarray of shape (n_cells, n_effects, n_fixed)
         Z'WX of each cell.
@@ -499,45 +487,23 @@ def missing_beta(shape, parameters, modes, products):
     -------
     missing : ndarray of shape (n_fixed, n_fixed)
     """
-    _, matrix = shape.split(parameters)
     turned = np.zeros((len(modes.u), products.shape[2]))
-    np.add.at(turned, shape.numbers, matrix.T @ products)
+    np.add.at(turned, model.numbers, model.matrix.T @ products)
     missing = np.zeros((products.shape[2], products.shape[2]))
-    for members, inverse in zip(shape.blocks.members, modes.inverses):
+    for members, inverse in zip(model.blocks.members, modes.inverses):
         own = turned[members]
         missing += np.einsum("bix,bij,bjy->xy", own, inverse, own, optimize=True)
     return missing
 
 
-def theta_information(shape, modes, hessian):
-    """Return the information on theta if the effects were seen.
-
-    Parameters
-    ----------
-    shape : Shape
-    modes : Modes
-    hessian : ndarray of shape (n_cells, n_effects, n_effects)
-
-    Returns
-    -------
-    information : ndarray of shape (n_theta, n_theta)
-    """
-    u = modes.u[shape.numbers]
-    squares = u[:, :, None] * u[:, None, :] + modes.inverse
-    every = np.einsum("cij,ckl->ikjl", hessian, squares)
-    rows, columns = shape.random.positions
-    return every[rows[:, None], columns[:, None], rows, columns]
-
-
-def information(expansion, shape, parameters, modes, u):
+def information(expansion, model, modes, u):
     """Return information on the parameters if effects were seen, and what is missing.
 
     Parameters
     ----------
     expansion : Expansion
         Zero in cells that do not count.
-    shape : Shape
-    parameters : ndarray of shape (n_parameters,)
+    model : Model
     modes : Modes
     u : ndarray of shape (n_numbers,)
         Around which it is.
@@ -547,13 +513,15 @@ def information(expansion, shape, parameters, modes, u):
     complete, missing : ndarray of shape (n_parameters, n_parameters)
         The former for theta only.
     """
-    size = len(parameters)
-    beta = slice(size - len(shape.random.start))
-    theta = slice(beta.stop, size)
+    n_fixed, size = len(model.beta), len(model.beta) + len(model.theta)
+    beta, theta = slice(n_fixed), slice(n_fixed, size)
     complete, missing = np.zeros((2, size, size))
-    complete[theta, theta] = theta_information(shape, modes, expansion.hessian)
-    observed, cross = theta_curvature(shape, parameters, expansion, u)
-    missing[beta, beta] = missing_beta(shape, parameters, modes, expansion.products)
+    at, (rows, columns) = modes.u[model.numbers], model.random.positions
+    squares = at[:, :, None] * at[:, None, :] + modes.inverse
+    every = np.einsum("cij,ckl->ikjl", expansion.hessian, squares)
+    complete[theta, theta] = every[rows[:, None], columns[:, None], rows, columns]
+    observed, cross = theta_curvature(model, expansion, u)
+    missing[beta, beta] = missing_beta(model, modes, expansion.products)
     missing[beta, theta], missing[theta, beta] = -cross, -cross.T
     missing[theta, theta] = complete[theta, theta] - observed
     return complete, missing

@@ -11,7 +11,7 @@ integrates over their effects by itself, and for each trial of theta only a sum 
 of them is known: one round per step of Newton's method, of which there are few.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.federation import Me, RowWeights, Sum, program
+from skprivbn.federation import Me, Sum, program
 from skprivbn.federation.gate import check_shares, rows_of_pairs
 from skprivbn.mixed_model._clusters import Blocks, sides_by_group, weigh
 from skprivbn.mixed_model._survey import take_survey
@@ -50,7 +50,7 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
         return {"survey": survey.to_payload()}
     random, reml = survey.terms.random, survey.terms.reml
     # products of columns, of which nearly collinear ones are taken apart first
-    own = _lay_out(survey, rows)
+    own = _OwnColumns(survey, rows)
     vector, weights = own.sums()
     total = yield Sum(vector, "products of columns, by shared cluster", weights)
     products = own.read(total).totals
@@ -130,9 +130,8 @@ def unpack(vector, blocks, opened, factors, width):
     matrices = []
     for mask in _masks(blocks, opened, factors):
         matrix, n = np.zeros(mask.shape), np.count_nonzero(mask)
-        matrix[mask], vector = vector[:n], vector[n:]
-        diagonal = matrix * np.eye(mask.shape[1])
-        matrices.append(matrix + np.swapaxes(matrix, 1, 2) - diagonal)
+        matrix[mask] = np.swapaxes(matrix, 1, 2)[mask] = vector[:n]
+        matrices, vector = [*matrices, matrix], vector[n:]
     zr = np.zeros((len(opened), width))
     zr[opened] = vector.reshape(-1, width)
     return Products(blocks, matrices, zr)
@@ -380,9 +379,13 @@ class Sums:
     opened: Any
 
 
-@dataclass
 class _OwnColumns:
     """Columns [Z] and [X y] of one party, and the effects that each row has.
+
+    Parameters
+    ----------
+    survey : Survey
+    rows : OwnRows
 
     Attributes
     ----------
@@ -400,17 +403,34 @@ class _OwnColumns:
         How much they do in a sum over closed clusters, and in each effect of these.
     """
 
-    blocks: Blocks
-    factors: np.ndarray
-    weights: np.ndarray
-    Z: np.ndarray
-    R: np.ndarray
-    numbers: np.ndarray
-    closed: np.ndarray
-    held: np.ndarray
-    weigh_products: Callable[[], RowWeights]
-    rows_of_closed: RowWeights
-    rows_of_effects: RowWeights
+    def __init__(self, survey, rows):
+        terms, census, design = survey.terms, survey.census, survey.design
+        self.factors, self.weights = terms.random.factors, rows.weights
+        tops, alone = census.tops, census.n_holders[0] == 1
+        if terms.crossed:
+            # all of them are one block, and opened
+            tops = [np.zeros(len(n), dtype=int) for n in census.n_rows]
+            alone = np.zeros(1, dtype=bool)
+        self.blocks, own = Blocks.of(self.factors, tops), rows.counts(census)
+        self.closed, self.held = np.zeros((2, len(self.blocks.column)), dtype=bool)
+        numbers = list(zip(self.factors, self.blocks.numbers))
+        for factor, of_levels in numbers:
+            self.closed[of_levels] = alone[tops[factor]]
+            self.held[of_levels] = own[factor] > 0
+        numbers = [of_levels[rows.codes[factor]] for factor, of_levels in numbers]
+        self.numbers = np.array(numbers, dtype=int).reshape(-1, len(rows.y)).T
+        y = (rows.y - survey.moments.mean[-1] * terms.fit_intercept) / survey.scale[-1]
+        R, root = np.column_stack([design.fixed(rows.X), y]), np.sqrt(rows.weights)
+        self.Z, self.R = root[:, None] * design.mixed(rows.X), root[:, None] * R
+        groups = [(rows.codes[f], ~alone[tops[f]]) for f in range(terms.n_factors)]
+        closed = [(codes, ~opened) for codes, opened in groups]
+        if terms.crossed:
+            groups += _pairs(rows.codes, census)
+        typical = survey.weight
+        self.weigh_products = partial(_count_products, R, rows.weights, typical, groups)
+        in_closed = rows.weights * alone[tops[0]][rows.codes[0]]
+        self.rows_of_closed = weigh([(in_closed, typical)])
+        self.rows_of_effects = weigh([(in_closed, typical)], closed)
 
     def sums(self):
         """Return numbers of rows and products, in all and of opened clusters.
@@ -436,13 +456,11 @@ class _OwnColumns:
         products : Products
         """
         mine = np.all(chosen[self.numbers], axis=1)
-        Z, R, numbers = self.Z[mine], self.R[mine], self.numbers[mine].T
-        pairs = [(i, j) for i in range(Z.shape[1]) for j in range(Z.shape[1])]
-        entries = ((numbers[i], numbers[j], Z[:, i] * Z[:, j]) for i, j in pairs)
+        Z, R, numbers = self.Z[mine], self.R[mine], self.numbers[mine]
         zr = np.zeros((len(self.blocks.column), R.shape[1]))
-        for i in range(Z.shape[1]):
-            np.add.at(zr, numbers[i], Z[:, [i]] * R)
-        return Products(self.blocks, self.blocks.gather(entries), zr)
+        np.add.at(zr, numbers, Z[:, :, None] * R[:, None, :])
+        zz = self.blocks.gather(Z[:, :, None] * Z[:, None, :], numbers)
+        return Products(self.blocks, zz, zr)
 
     def read(self, total):
         """Return the sums of all parties."""
@@ -462,46 +480,6 @@ class _OwnColumns:
             symmetric(totals) / precision,
             products,
         )
-
-
-def _lay_out(survey, rows):
-    """Say which effects belong together, which stay closed, and whose rows are."""
-    terms, census = survey.terms, survey.census
-    design, factors = survey.design, terms.random.factors
-    tops, alone = census.tops, census.n_holders[0] == 1
-    if terms.crossed:
-        tops = [np.zeros(len(n), dtype=int) for n in census.n_rows]
-        alone = np.zeros(1, dtype=bool)
-    blocks, own = Blocks.of(factors, tops), rows.counts(census)
-    closed, held = np.zeros((2, len(blocks.column)), dtype=bool)
-    for factor, numbers in zip(factors, blocks.numbers):
-        closed[numbers] = alone[tops[factor]]
-        held[numbers] = own[factor] > 0
-    numbers = [n[rows.codes[f]] for f, n in zip(factors, blocks.numbers)]
-    numbers = np.array(numbers, dtype=int).reshape(-1, len(rows.y)).T
-    y = (rows.y - survey.moments.mean[-1] * terms.fit_intercept) / survey.scale[-1]
-    root = np.sqrt(rows.weights)[:, None]
-    R = np.column_stack([design.fixed(rows.X), y])
-    groups = [(rows.codes[f], ~alone[tops[f]]) for f in range(terms.n_factors)]
-    if terms.crossed:
-        groups += _pairs(rows.codes, census)
-    is_closed = np.zeros(len(y))
-    if terms.mixed and not terms.crossed:
-        is_closed = alone[tops[0]][rows.codes[0]]
-    shut = [(rows.codes[f], alone[tops[f]]) for f in range(terms.n_factors)]
-    return _OwnColumns(
-        blocks,
-        factors,
-        rows.weights,
-        root * design.mixed(rows.X),
-        root * R,
-        numbers,
-        closed,
-        held,
-        partial(_count_products, R, rows.weights, survey.weight, groups),
-        weigh([(rows.weights * is_closed, survey.weight)]),
-        weigh([(rows.weights * is_closed, survey.weight)], shut),
-    )
 
 
 def _count_products(R, weights, typical, groups):

@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skprivbn.federation import Sum
-from skprivbn.mixed_model._likelihood import derivatives, log_likelihood_table
-from skprivbn.mixed_model._posterior import Grid, Posterior
+from skprivbn.mixed_model._quadrature import (
+    Grid,
+    Posterior,
+    derivatives,
+    log_likelihood_table,
+)
 from skprivbn.mixed_model._terms import INTERCEPT
 from skprivbn.mixed_model._updates import QuasiNewton, solve_information
 from skprivbn.utils._linalg import symmetric, upper
@@ -41,7 +45,7 @@ def metropolis_em(search):
 
 
 class Draws:
-    """What a party knows of the draws, and where EM is.
+    """State of EM at one party: draws of the effects, and the parameters.
 
     Parameters
     ----------
@@ -51,10 +55,8 @@ class Draws:
 
     def __init__(self, search):
         self.search, terms, self.path = search, search.terms, []
-        n_clusters, start = (
-            search.data.n_categories,
-            search.padded(search.without.best[0]),
-        )
+        n_clusters = search.data.n_categories
+        start = search.padded(search.without.best[0])
         start[-1] = _FIRST_SCALE
         if terms.scales:
             start[-1] = 1.0
@@ -183,7 +185,7 @@ class Chains:
         return len(self.path) >= self.n_burn_in + self.n_draws
 
     def restart(self):
-        """Forget the draws and go on from the last state, for new parameters."""
+        """Discard the draws; go on from the last state, with new parameters."""
         self.path = []
         self.log_likelihood = None
 

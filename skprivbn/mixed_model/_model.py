@@ -20,9 +20,8 @@ from skprivbn.mixed_model._checks import (
     split_clusters,
 )
 from skprivbn.mixed_model._clusters import OTHER
-from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._summary import GLMMSummary, VarianceComponents
-from skprivbn.mixed_model._terms import INTERCEPT
+from skprivbn.mixed_model._terms import INTERCEPT, family_of
 from skprivbn.partition import RemoteResults, is_partition
 from skprivbn.partition._base import take_column
 from skprivbn.partition._horizontal import one_per_row
@@ -48,8 +47,7 @@ class FittedGLMMMixin:
 
     def _keep(self, estimates, survey, factors, ledger):
         random, census = survey.terms.random, survey.census
-        errors = np.sqrt(np.diag(estimates.covariance))
-        fixed = estimates.fixed
+        errors, fixed = np.sqrt(np.diag(estimates.covariance)), estimates.fixed
         if not survey.terms.fit_intercept:
             fixed, errors = np.append(0.0, fixed), np.append(np.nan, errors)
         self._keep_fixed(fixed, errors)
@@ -61,16 +59,16 @@ class FittedGLMMMixin:
         self.n_iter_ = estimates.n_iter
         self.ledger_ = ledger
         self.random_effect_covariance_ = {}
-        names, self._effect_columns = column_names(self), []
+        # INTERCEPT, -1, is the last of these
+        names = np.array([*column_names(self), "(Intercept)"])
+        self._effect_columns = []
         self.effect_names_, clusters, effects, spread, scales = {}, {}, {}, {}, {}
         start = 0
         for number, factor in enumerate(factors):
             members = np.flatnonzero(random.factors == number)
             columns = random.columns[members]
             self._effect_columns.append(columns.tolist())
-            self.effect_names_[factor] = [
-                "(Intercept)" if c == INTERCEPT else names[c] for c in columns
-            ]
+            self.effect_names_[factor] = names[columns].tolist()
             covariance = estimates.random_covariance[..., members[:, None], members]
             scale = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
             scales[factor] = float(scale[0]) if scale.shape == (1,) else scale
@@ -101,10 +99,8 @@ class FittedGLMMMixin:
 
     def _known_effects(self, effects, spread, census, factor, scales):
         """Withhold what is not told; what nothing is known of has its prior spread."""
-        top = census.tops[factor]
-        withheld = np.zeros(len(effects), dtype=bool)
-        if self.release_effects == "shared" and len(self.ledger_.parties) > 1:
-            withheld = census.n_holders[0][top] == 1
+        withholds = self.release_effects == "shared" and len(self.ledger_.parties) > 1
+        withheld = withholds & (census.n_holders[0][census.tops[factor]] == 1)
         unseen = census.n_rows[factor] == 0
         spread = np.where(unseen[:, None], scales, spread)
         effects, spread = (

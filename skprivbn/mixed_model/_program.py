@@ -18,16 +18,15 @@ from skprivbn.federation import Me, Sum, TooFewRows, program
 from skprivbn.federation.gate import check_shares
 from skprivbn.mixed_model._clusters import Blocks, joined, weigh
 from skprivbn.mixed_model._integrals import LaplaceIntegral, QuadratureIntegral, Slope
-from skprivbn.mixed_model._laplace import Shape
-from skprivbn.mixed_model._likelihood import (
-    Rows,
-    family_of,
-    regression_sums,
-    weigh_rows,
-)
+from skprivbn.mixed_model._laplace import Model
 from skprivbn.mixed_model._metropolis import metropolis_em
+from skprivbn.mixed_model._quadrature import Rows, regression_sums, weigh_rows
 from skprivbn.mixed_model._survey import take_survey
-from skprivbn.mixed_model._terms import INTERCEPT, MAX_REGRESSIONS, MixedTerms
+from skprivbn.mixed_model._terms import (
+    INTERCEPT,
+    MAX_REGRESSIONS,
+    MixedTerms,
+)
 from skprivbn.mixed_model._updates import (
     NO_SCALE,
     PERFECT,
@@ -91,32 +90,27 @@ def first_look(terms, rows, X, target, n_rows):
     """Return the first sums without effects, of features in rough units."""
     one = np.zeros(len(X), dtype=int)
     data = _data(terms, rows, X, np.zeros((len(X), 1)), one, 1)
-    typical = _typical(terms, target, n_rows)
-    vector, weights = regression_sums(data, _start(terms, X, target), typical)
+    beta, typical = _start(terms, X.shape[1], target, n_rows)
+    vector, weights = regression_sums(data, beta, typical)
     return vector / _unit(typical), weights
 
 
 def _data(terms, rows, X, Z, category, n_categories):
-    family, events = family_of(terms.family, terms.link), rows.weights * rows.y
-    offset = rows.offset
+    family, events, offset = terms.distribution, rows.weights * rows.y, rows.offset
     return Rows(family, X, Z, events, rows.weights, offset, category, n_categories)
 
 
-def _start(terms, X, target):
-    """Return the intercept that fits the mean, and coefficients of zero."""
-    beta = np.zeros(X.shape[1])
-    if terms.fit_intercept:
-        beta[0] = family_of(terms.family, terms.link).intercept(*target[:2])
-    return beta
+def _start(terms, n_fixed, target, n_rows):
+    """Return the intercept that fits the mean, and coefficients of zero.
 
-
-def _typical(terms, target, n_rows):
-    """Return sizes of residuals and working weights at the start, about."""
-    family = family_of(terms.family, terms.link)
-    start = family.intercept(*target[:2]) if terms.fit_intercept else 0.0
-    there, zero = family.derivatives(0.5, 1.0, np.array([start, 0.0])).weight
+    And sizes of residuals and working weights there, about.
+    """
+    family, beta = terms.distribution, np.zeros(n_fixed)
+    intercept = family.intercept(*target[:2]) if terms.fit_intercept else 0.0
+    beta[: int(terms.fit_intercept)] = intercept
+    there, zero = family.derivatives(0.5, 1.0, np.array([intercept, 0.0])).weight
     weight = float(abs(target[1]) / n_rows * there / zero)
-    return weight, weight
+    return beta, (weight, weight)
 
 
 def _unit(typical):
@@ -131,9 +125,9 @@ def _together(parts):
 
 
 class Search:
-    """What a party knows of the search: its own rows, and what totals tell.
+    """State of the search at one party: its own rows, and the totals so far.
 
-    What it adds to a sum, methods return with how much its rows count there.
+    Methods return the party's part of a sum, and how much its rows count there.
 
     Parameters
     ----------
@@ -149,33 +143,32 @@ class Search:
         self.terms, self.census, self.random = terms, census, terms.random
         self.n_rows, self.mixed = survey.n_samples, terms.mixed
         self.leads, self.mean_weight = me.name == me.roster[0], survey.weight
-        self.typical = _typical(terms, look.target, self.n_rows)
         X = design.fixed(rows.X)
         Z = design.mixed(rows.X) if self.mixed else np.zeros((len(X), 1))
-        self.own_rows = rows.counts(census)[-1]
         n_categories = len(census.n_rows[-1])
         self.data = _data(terms, rows, X, Z, rows.codes[-1], n_categories)
         self.n_fixed = X.shape[1]
         # without effects, theta is one scale that stays zero
         self.n_theta = len(self.random.start) if self.mixed else 1
-        self.average = self.data.family.intercept(*look.target[:2])
         # of log-likelihoods, of which large counts leave little that is not rounded
         self.rounding = _ROUNDING * float(np.abs(look.target[:2]).sum())
-        self.integral = self._make_integral()
-        start = _start(terms, X, look.target)
+        average = self.data.family.intercept(*look.target[:2])
+        self.integral = self._make_integral(rows.counts(census)[-1], average)
+        start, self.typical = _start(terms, self.n_fixed, look.target, self.n_rows)
         self.without, self.optimiser = QuasiNewton(start, _ROUGH), None
         self.regressing, self.collinear, self.n_regressions = True, False, 0
         self.converged, self.going, self.n_iter = False, True, 0
         self.off, self.few, self.scales = np.inf, False, np.zeros(0)
-        self._take_look(look)
+        # a first step, from what was looked at of features in rough units
+        rough = look.rough, upper(np.outer(look.rough, look.rough))
+        unit = _unit(self.typical)
+        self.improve(look.total * unit * np.concatenate([np.ones(4), *rough]))
 
-    def _make_integral(self):
+    def _make_integral(self, own_rows, average):
         census, random = self.census, self.random
-        closed = census.n_holders[0] == 1
-        if not self.mixed:
-            closed[:] = True
-        self.closed = closed = closed[census.tops[-1]]
-        opened, own = ~closed, closed & (self.own_rows > 0)
+        alone = (census.n_holders[0] == 1) | (not self.mixed)
+        self.closed = closed = alone[census.tops[-1]]
+        opened, own = ~closed, closed & (own_rows > 0)
         opened &= census.n_rows[-1] > 0
         # sums with the intercept's column are told once
         twice = None
@@ -184,15 +177,15 @@ class Search:
         if not self.terms.laplace:
             n_nodes = self.terms.n_quadrature if self.mixed else 1
             return QuadratureIntegral(
-                self.data, opened, own, self.leads, n_nodes, self.average, twice == 0
+                self.data, opened, own, self.leads, n_nodes, average, twice == 0
             )
         blocks = Blocks.of(random.factors, census.tops)
         numbers = [
             every[census.parents[factor]]
             for factor, every in zip(random.factors, blocks.numbers)
         ]
-        shape = Shape(random, blocks, np.array(numbers).T)
-        return LaplaceIntegral(self.data, shape, opened, own, self.leads, twice)
+        model = Model(random, blocks, np.array(numbers).T)
+        return LaplaceIntegral(self.data, model, opened, own, self.leads, twice)
 
     def padded(self, beta):
         """Return parameters without effects."""
@@ -206,17 +199,17 @@ class Search:
         return self.optimiser.parameters
 
     def weigh(self, eta, by_cluster):
-        """Return how much own rows count, and sums of their sizes."""
+        """Return how much own rows count, and sums of residuals and weights."""
         opened = self.integral.opened if by_cluster else None
         return weigh_rows(self.data, eta, self.typical, opened)
 
     def read_sizes(self, residuals, weight):
-        """Tell the next weights in the unit of the last ones."""
+        """Take mean sizes of residuals and weights as units of the next ones."""
         sizes = residuals / self.n_rows or 1.0, weight / self.n_rows or 1.0
         self.typical = tuple(a * b for a, b in zip(self.typical, sizes))
 
     def _weighed(self, table, parameters):
-        """Return a table of opened clusters, behind how much rows count in it."""
+        """Return sizes of residuals and weights with a table; and the weights."""
         eta = self.integral.predictors(parameters)
         weights, told = self.weigh(eta, by_cluster=True)
         return np.append(told[:2], table), weights
@@ -236,16 +229,8 @@ class Search:
     def _without_effects(self):
         return regression_sums(self.data, self.without.parameters, self.typical)
 
-    def _take_look(self, look):
-        """Take the first sums, for standardised features."""
-        size, unit = self.n_fixed, _unit(self.typical)
-        ends = np.cumsum([4, size])
-        head, gradient, information = np.split(look.total * unit, ends)
-        information = symmetric(information) * np.outer(look.rough, look.rough)
-        self.improve(np.concatenate([head, gradient * look.rough, upper(information)]))
-
     def improve(self, total):
-        """Take a step without effects; return what else there is in the sum."""
+        """Take a step without effects; return the rest of the sum, a first table."""
         size = self.n_fixed
         ends = np.cumsum([3, 1, size, size * (size + 1) // 2])
         weighed, (value,), gradient, information, rest = np.split(total, ends)
@@ -283,7 +268,7 @@ class Search:
         return np.sqrt(data.derivatives(eta).weight) * data.X
 
     def _turn(self, gradient, information):
-        """Take nearly collinear features apart; return derivatives by the new ones."""
+        """Decorrelate nearly collinear features; return derivatives by the new ones."""
         turn = self.turn = decorrelate(information)
         if np.array_equal(turn, np.eye(len(turn))):
             return gradient, information
@@ -303,7 +288,7 @@ class Search:
 
     @property
     def _separated(self):
-        """Whether rows are told apart without error, and coefficients only grow."""
+        """Whether features separate the classes, so that coefficients only grow."""
         reached = max(s.best[1] for s in (self.without, self.optimiser) if s and s.best)
         return self.terms.target == "classes" and reached > PERFECT
 
@@ -315,7 +300,7 @@ class Search:
         return self.optimiser.best[1] > self.without.best[1] + 2 * self.without.promised
 
     def end_at_best(self, few):
-        """End where the search was best, as few rows have weight where it went to."""
+        """End at the best point: beyond it, too few rows have weight."""
         if self.without.best is None or (self.mixed and self.optimiser is None):
             raise few
         self.few, self.going, self.converged = True, False, False
@@ -391,7 +376,7 @@ class Search:
         elif not self.converged:
             self.optimiser.parameters = (self.parameters + best[0]) / 2
 
-    # What becomes known
+    # The result
 
     def _choose_final(self):
         """Return the parameters to be known; place nodes where they should be there."""
@@ -418,7 +403,7 @@ class Search:
         return final
 
     def final_table(self):
-        """Return what is known of opened clusters at the final parameters."""
+        """Return the table of opened clusters at the final parameters."""
         # parties' last bits may differ, those of what results are computed at must not
         self.final = np.rint(self._choose_final() * 2.0**20) / 2.0**20
         table = self.integral.final_table(self.final).ravel()
@@ -446,14 +431,14 @@ class Search:
         return self.mixed and self.terms.release_effects == "all"
 
     def _constant(self):
-        """What log-likelihoods left out; nothing for classes."""
+        """Terms that log-likelihoods left out; none for classes."""
         if self.terms.target == "classes":
             return 0.0
         family, seen = self.data.family, (self.data.events, self.data.trials)
         return family.constant(*seen) + family.saturated(*seen).sum()
 
     def estimate(self, total):
-        """Return the estimates that sums of all parties tell."""
+        """Return the estimates, from the sums of all parties."""
         slope, alone = np.split(total, [Slope.length(len(self.final))])
         effects, closed = self.effects.copy(), ~self.integral.is_opened
         effects[closed] = alone.reshape(-1, effects.shape[1])

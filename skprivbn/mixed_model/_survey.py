@@ -1,4 +1,4 @@
-"""What a fit starts from: labels, moments of the features, sizes of the clusters."""
+"""Survey before a fit: labels, moments of the features, sizes of the clusters."""
 
 from collections import Counter
 from collections.abc import Generator
@@ -35,7 +35,6 @@ from skprivbn.mixed_model._clusters import (
     sides_by_group,
     weigh,
 )
-from skprivbn.mixed_model._likelihood import family_of
 from skprivbn.mixed_model._terms import Design, MixedTerms
 from skprivbn.programs._columns import tell_all
 from skprivbn.programs._moments import Moments
@@ -44,7 +43,7 @@ from skprivbn.utils._validation import is_missing
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of the data before the fit.
+    """Public facts about the data before the fit.
 
     Attributes
     ----------
@@ -81,14 +80,9 @@ class Survey:
 
     @property
     def constant(self):
-        """Mask of the features that say nothing, as an intercept says the same.
-
-        Without an intercept, only those that are zero.
-        """
-        constant = ~self.varies[: self.n_features]
-        if self.terms.fit_intercept:
-            return constant
-        return constant & self.is_zero[: self.n_features]
+        """Mask of constant features; without an intercept, of those that are zero."""
+        n, has_intercept = self.n_features, self.terms.fit_intercept
+        return ~self.varies[:n] & (self.is_zero[:n] | has_intercept)
 
     @property
     def scale(self):
@@ -104,7 +98,7 @@ class Survey:
 
     @property
     def columns(self):
-        """Which column of X, or what beside it, products are of, for a refusal."""
+        """Number or name of each column of products, for the words of a refusal."""
         first = [None] * self.terms.fit_intercept
         return [*first, *range(self.n_features), "y"]
 
@@ -216,6 +210,10 @@ class OwnRows:
             for codes, labels in zip(self.codes, census.labels)
         ]
 
+    def derivatives(self, family, eta):
+        """Return derivatives of each row's log-likelihood by its predictor."""
+        return family.derivatives(self.weights * self.y, self.weights, eta)
+
 
 def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     """Learn labels, moments of the features and sizes of the clusters.
@@ -271,14 +269,13 @@ def take_survey(me, look=None) -> Generator[Any, Any, tuple]:
     survey = survey.measured(Moments(n, mean, squares / n * unit**2), weight / n)
     if not can_be_fitted(survey, me):
         return survey, None, None
-    rough = rough[:n_features] / survey.scale[:n_features]
-    if terms.fit_intercept:
-        rough = np.append(1.0, rough)
+    ones = np.ones(int(terms.fit_intercept))
+    rough = np.append(ones, rough[:n_features] / survey.scale[:n_features])
     return survey, rows, Look(target, more, rough)
 
 
 def _add_sizes(rows, columns, survey):
-    """Sum up rows and clusters; pooled, those of few rows are one, with another."""
+    """Sum up rows and clusters; if pooled, clusters of few rows are merged first."""
     while True:
         vector, counted = _first_sums(rows, columns, survey)
         try:
@@ -316,7 +313,7 @@ def _first_sums(rows, columns, survey):
 
 
 def _add_squares(vector, deviations, target, more, survey, rows, typical):
-    """Sum up squares; pooled, clusters with few rows of an outcome join others."""
+    """Sum up squares; if pooled, clusters with few rows of an outcome are merged."""
     while True:
 
         def counted(rows=rows, survey=survey):
@@ -375,8 +372,9 @@ def _read_rows(me):
     """Return the own rows, or refuse what is missing or no number."""
     terms, block = me.terms, me.block
     keys = cluster_keys(terms.n_factors)
-    if lacking := [key for key in ["y", *keys] if _has_missing(block, key)]:
-        raise PartyRefusal("gaps", columns=lacking)
+    beside_rows = {key: np.ravel(block.get(key)).tolist() for key in ["y", *keys]}
+    if gaps := [key for key, own in beside_rows.items() if any(map(is_missing, own))]:
+        raise PartyRefusal("gaps", columns=gaps)
     X = np.concatenate(list(row_blocks(me.numbers())))
     beside = {"offset": np.zeros(len(X)), "sample_weight": np.ones(len(X)), **block}
     try:
@@ -398,12 +396,6 @@ def _read_rows(me):
     return OwnRows(X, y, offset, weights, own_labels(me), [])
 
 
-def _has_missing(block, key):
-    if key not in block:
-        return True
-    return any(map(is_missing, np.asarray(block[key]).tolist()))
-
-
 def own_labels(me):
     """Return labels of the rows, one list per factor; of nested ones, whole paths."""
     terms, keys = me.terms, cluster_keys(me.terms.n_factors)
@@ -419,9 +411,10 @@ def own_labels(me):
 
 
 def check_labels(columns, min_cell_count):
-    """Refuse to name what few of the own rows have.
+    """Refuse to name labels of few own rows.
 
-    Of a column of numbers, or of several columns read together, labels are the rows.
+    If a column of numbers, or several columns read together, are taken as labels, each
+    label is a row.
 
     Parameters
     ----------
@@ -519,8 +512,7 @@ def _by_intercept(rows, terms):
     """Return sums of two derivatives by the intercept, and how much rows count."""
     first = bend = zero = np.zeros(len(rows.y))
     if terms.target != "numbers":
-        family = family_of(terms.family, terms.link)
-        by_eta = family.derivatives(rows.weights * rows.y, rows.weights, zero)
+        by_eta = rows.derivatives(terms.distribution, zero)
         first, bend = by_eta.first, by_eta.weight
     sums = np.array([first.sum(), bend.sum(), np.abs(first).sum()])
     return sums, weigh([(first, 1.0), (bend, 1.0)])
@@ -536,9 +528,9 @@ def _weigh_clusters(rows, target, survey):
     terms = survey.terms
     if not terms.pool or terms.target == "numbers" or terms.n_factors != 1:
         return None
-    family = family_of(terms.family, terms.link)
+    family = terms.distribution
     eta = rows.offset + family.intercept(*target[:2]) * terms.fit_intercept
-    first = family.derivatives(rows.weights * rows.y, rows.weights, eta).first
+    first = rows.derivatives(family, eta).first
     weights = weigh([(first, 1.0)], [(rows.codes[0], _opened(survey, 0))])
     n_clusters = len(weights.total) - 1
     return weights._replace(columns=(None, *["cluster"] * n_clusters))

@@ -109,7 +109,7 @@ def second_derivatives(values, size):
 
 
 def decorrelate(products):
-    """Return what takes nearly collinear columns apart, from their sums of products.
+    """Return a matrix that decorrelates nearly collinear columns.
 
     Sums of products lose twice as many digits as rows do where columns are collinear.
     A column of which those before it explain nearly all is replaced by the rest of it,
@@ -155,7 +155,7 @@ def decorrelate(products):
 
 
 def vanished(products, turn):
-    """Tell of which columns nothing is left: those before them explain them.
+    """Return a mask of the columns that those before them explain completely.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ class Estimates:
     log_likelihood : ndarray of shape (2,)
         And by how much it may be off.
     problem : str
-        What keeps the estimates from being those of maximum likelihood, a key of
+        Why the estimates are not those of maximum likelihood, a key of
         :data:`~skprivbn.mixed_model._checks.PROBLEMS`; empty if nothing does.
     singular, converged : bool
         Whether a variance is zero, or a correlation one; whether the search ended by
@@ -400,25 +400,23 @@ def estimate(
     complete = slope.complete[:n_fixed, :n_fixed]
     nothing = vanished(complete, turn)
     known = varies & ~nothing
-    information = complete[np.ix_(known, known)]
-    lowest = np.linalg.eigvalsh(information)[0] if len(information) else np.inf
+    lowest = np.linalg.eigvalsh(complete[np.ix_(known, known)]).min(initial=np.inf)
     determined = lowest > _DETERMINED * survey.n_samples
     # where there is no curvature there should be no slope either
     steepest = np.abs(slope.gradient[:n_fixed]).max(initial=0.0)
     stuck = not determined and steepest > _STEEP * survey.n_samples
-    determined &= not (survey.classes and slope.value > PERFECT)
-    determined &= not few
+    determined &= not few and not (survey.classes and slope.value > PERFECT)
     theta = parameters[n_fixed:]
-    # A scale at its bound is no free parameter.
-    free = np.append(known, np.abs(theta) > NO_SCALE if terms.mixed else [False])
-    if len(theta) > 1:
-        free[n_fixed:] = _columns_that_vary(theta, random)
+    # a scale at its bound is no free parameter, nor is a column of Lambda at zero
+    free = np.append(known, np.zeros(len(theta), dtype=bool))
     is_wide = np.abs(theta) == terms.widest
-    free[n_fixed:] &= ~is_wide & (terms.scales is None)
+    if terms.mixed and not terms.scales:
+        largest = np.abs(random.matrix(theta)).max(axis=0)
+        free[n_fixed:] = ~is_wide & (largest > NO_SCALE)[random.positions[1]]
     wide = bool(terms.mixed and np.any(is_wide))
     observed = (slope.complete - slope.missing)[np.ix_(free, free)]
-    flat = np.linalg.eigvalsh(observed)[0] if len(observed) else 1.0
-    maximum = bool(flat > -1e-6 * max(np.abs(observed).max(initial=0.0), 1.0))
+    flat = np.linalg.eigvalsh(observed).min(initial=np.inf)
+    maximum = bool(flat > -1e-6 * np.abs(observed).max(initial=1.0))
     log_likelihood = slope.value
     covariance = np.full((len(parameters), len(parameters)), np.nan)
     if maximum:
@@ -491,12 +489,6 @@ def _hide_undetermined(covariance, free, back):
     hidden = np.any(np.abs(back @ free) > 1e-7 * size, axis=1)
     covariance[hidden, :] = covariance[:, hidden] = np.nan
     return covariance
-
-
-def _columns_that_vary(theta, random):
-    """Return which entries of theta matter: not those of columns that are all zero."""
-    largest = np.abs(random.matrix(theta)).max(axis=0)
-    return (largest > NO_SCALE)[random.positions[1]]
 
 
 def estimate_linear(survey, sums, theta, fit, effects, converged, n_iter):

@@ -13,8 +13,9 @@ from sklearn.pipeline import make_pipeline
 
 from skprivbn.exceptions import PartitionError, PartyError, PrivacyLeakWarning
 from skprivbn.mixed_model import PrivateGLMMClassifier, _base
-from skprivbn.mixed_model._likelihood import Rows, family_of, log_likelihood_table
 from skprivbn.mixed_model._program import generalised_mixed_model
+from skprivbn.mixed_model._quadrature import Rows, log_likelihood_table
+from skprivbn.mixed_model._terms import family_of
 from skprivbn.partition import HorizontalPartition
 from skprivbn.preprocessing import FederatedOneHotEncoder, FederatedStandardScaler
 from tests.mixed_model.pooled import fit, posterior_moments, simulate

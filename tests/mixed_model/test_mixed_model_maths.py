@@ -8,17 +8,20 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit, log_expit, logsumexp
 from scipy.stats import norm
 
-from skprivbn.mixed_model._likelihood import (
+from skprivbn.mixed_model._metropolis import Chains, expanded_step
+from skprivbn.mixed_model._quadrature import (
+    Curves,
+    Grid,
+    Posterior,
     Rows,
     derivatives,
     expansion_table,
-    family_of,
+    find_modes,
     log_likelihood_table,
     missing_information,
     score_table,
 )
-from skprivbn.mixed_model._metropolis import Chains, expanded_step
-from skprivbn.mixed_model._posterior import Curves, Grid, Posterior, find_modes
+from skprivbn.mixed_model._terms import family_of
 from skprivbn.mixed_model._updates import QuasiNewton, solve_information
 
 PARAMETERS = np.array([-0.3, 0.8, 1.4])
@@ -60,7 +63,7 @@ def test_table_is_the_sum_over_rows(rows, monkeypatch):
     table = log_likelihood_table(rows, PARAMETERS, nodes)
     np.testing.assert_allclose(table, expected, rtol=1e-12)
     assert np.all(table[4] == 0), "no row is in the last category"
-    monkeypatch.setattr("skprivbn.mixed_model._likelihood._CHUNK", 10)
+    monkeypatch.setattr("skprivbn.mixed_model._quadrature._CHUNK", 10)
     np.testing.assert_allclose(
         log_likelihood_table(rows, PARAMETERS, nodes), table, rtol=1e-12
     )
