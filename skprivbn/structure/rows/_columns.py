@@ -29,9 +29,9 @@ from skprivbn.crypto.shares import (
     shared_lookup,
 )
 from skprivbn.crypto.shares._conversation import is_array
-from skprivbn.federation import Me, converse, program
+from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._cells import in_steps, split_tables
-from skprivbn.federation.gate import FEW_VALUES, count_values
+from skprivbn.federation.gate import FEW_VALUES, are_few, count_values
 from skprivbn.federation.program import refuse_malformed, require
 from skprivbn.programs._columns import (
     RING,
@@ -66,6 +66,8 @@ from skprivbn.utils._validation import to_numbers
 #: the largest number of a column is at most so many units of what is compared with a
 #: limit, fewer where there are many records: entries of the table that compares
 _UNITS, _MOST_ENTRIES = 64, 1 << 21
+#: what rounding leaves along a combination of columns
+_ROUNDED = 2.0**-20
 #: records whose products are made together
 _BATCH = 1 << 13
 
@@ -229,6 +231,25 @@ class OwnColumns:
         # sums of such a column would count its values, in configurations of others
         few = self.numbers and (count_values(values) <= FEW_VALUES).any()
         require(self.least_cell <= 1 or not few, "too-detailed", "few values")
+        self._check_together(at, rest)
+
+    def _check_together(self, at, rest):
+        """Refuse own numbers that follow from own labels, but for one record.
+
+        Sums of products with another's column, by label, would tell its value.
+        """
+        if self.least_cell <= 1 or self.numbers is None:
+            return
+        columns, named = [self.numbers.integers], [*rest]
+        for place, codes, labels in zip(at, self.codes.values(), self.states.values()):
+            counts = np.bincount(codes, minlength=len(labels))
+            # columns that have rare labels are left to those who judge sums
+            if not are_few(counts, self.least_cell).any():
+                columns.append(codes[:, None] == np.arange(len(labels)))
+                named.append(place)
+        if _one_stands_out(np.hstack(columns, dtype=np.float64)):
+            why = "numbers follow from labels, but for one record"
+            raise PartyRefusal("too-detailed", why, sorted(named))
 
     def summary(self):
         """Return what the result tells anyway, of own columns."""
@@ -275,9 +296,12 @@ class OwnColumns:
                 shares.append(crossed[frozenset((i - 1, j - 1))])
         if self.least_cell > 1:
             for party in roster:
-                held[party] += (owners == party).tolist()
+                held[party] += (owners == party).tolist() * 2
             if self.numbers:
-                shares += list(_sizes(self.numbers.standard, self.units).T)
+                integers = self.numbers.integers
+                deviations = integers - np.rint(np.median(integers, axis=0))
+                sizes = _sizes(deviations, self.units)
+                shares += [*sizes.T, *(deviations != 0).T.astype(RING)]
         masks = {p: np.array(mask) for p, mask in held.items() if any(mask)}
         empty = np.empty((self.n_records, 0), dtype=RING)
         self.shared = SharedNumbers(masks, np.column_stack([empty, *shares]))
@@ -329,7 +353,8 @@ class OwnColumns:
         few = np.zeros(n_asked, dtype=bool)
         if self.limit > 1:
             few = yield from converse(
-                self._judge(sums), "which columns have configurations of few records"
+                self._judge(asked, sums),
+                "which columns have configurations of few records",
             )
             self.refused += [list(given) for given, is_few in zip(asked, few) if is_few]
             # of all records together there is nothing else to compare with
@@ -374,32 +399,56 @@ class OwnColumns:
             return None
         return np.ravel_multi_index([self.codes[v] for v in own], self._shape(own))
 
-    def _judge(self, sums):
+    def _judge(self, asked, sums):
         """Open, for every list of sums, whether it is about too few records.
 
         The sizes of numbers in a configuration add up to at least as many times the
-        largest of the column as the limit says. That bounds the share of each record.
+        largest of the column as the limit says, unless all are the column's median:
+        sums about any value follow from those that are opened. That bounds the share
+        of each record.
         """
         first_size = n_moments(len(self.me.terms.continuous))
         judged = [np.vstack([s[:1], s[first_size:]]) for s in sums]
         numbers = np.arange(self.n_records * self.units + 1)
-        # sizes in configurations without records are all small, and do not count
         tables = np.stack(
             [
-                np.where(numbers == 0, 1 - len(judged[0]), numbers < self.limit),
+                (numbers > 0) & (numbers < self.limit),
                 numbers < self.least_cell * self.units,
+                # without a record off the median, sizes are small, and do not count
+                -(numbers == 0).astype(int),
             ]
         )
-        which = [np.repeat([0, 1], [s.shape[1], s[1:].size]) for s in judged]
+        n_sizes = (len(judged[0]) - 1) // 2
+        which = [
+            np.repeat([0, 1, 2], np.array([1, n_sizes, n_sizes]) * s.shape[1])
+            for s in judged
+        ]
         found = yield from self._look_up(
             np.concatenate([s.ravel() for s in judged]), tables, np.concatenate(which)
         )
         starts = np.cumsum([0, *(s.size for s in judged[:-1])])
         n_small = np.add.reduceat(found, starts)
+        # what a holder of numbers and labels sees by itself counts, too
+        n_small += np.array(
+            [self._one_stands_out(given) for given in asked], n_small.dtype
+        )
         # how many are small is nobody's business
-        is_any = np.arange(max(s.size for s in judged) + 1) > 0
+        most = max(s.size for s in judged) + len(self.me.roster)
+        is_any = np.arange(most + 1) > 0
         marks = yield from self._look_up(n_small, is_any[None])
         return (yield from self._open(marks)) > 0
+
+    def _one_stands_out(self, given):
+        """Tell whether one record of an own configuration does, in own numbers."""
+        own = [v for v in given if v in self.codes]
+        if not own or self.numbers is None:
+            return False
+        joint, fewest = self._joint(own), max(self.least_cell, 2)
+        numbers = self.numbers.integers.astype(np.float64)
+        return any(
+            _one_stands_out(numbers[joint == configuration], fewest)
+            for configuration in np.unique(joint)
+        )
 
     def _look_up(self, shares, tables, which=None):
         """Share entries of public tables, of which there are as many as numbers."""
@@ -459,7 +508,19 @@ class _Parts:
         return np.ascontiguousarray(sums)
 
 
-def _sizes(standard, units):
+def _sizes(deviations, units):
     """Return how large numbers are, in so many units of the largest, rounded down."""
-    sizes = np.abs(standard)
+    sizes = np.abs(deviations)
     return (sizes / sizes.max(axis=0) * units).astype(RING)
+
+
+def _one_stands_out(rows, fewest=2):
+    """Tell whether one record is nearly all of the squares along some combination.
+
+    The limit is that of the gate, for numbers of one party.
+    """
+    centred = rows - rows.mean(axis=0)
+    size = np.sqrt((centred**2).sum(axis=0))
+    axes, along, _ = np.linalg.svd(centred / np.where(size > 0, size, 1.0), False)
+    shares = (axes[:, along > _ROUNDED] ** 2).sum(axis=1)
+    return bool((shares**2 * (fewest - 0.5) > 1).any())

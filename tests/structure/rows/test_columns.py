@@ -165,9 +165,9 @@ def value_of_last(moments, X):
 
 
 def without_judging(monkeypatch):
-    def none_is_few(self, sums):
+    def none_is_few(self, asked, sums):
         yield from ()
-        return np.zeros(len(sums), dtype=bool)
+        return np.zeros(len(asked), dtype=bool)
 
     monkeypatch.setattr(OwnColumns, "_judge", none_is_few)
 
@@ -219,6 +219,7 @@ def test_without_looking_at_sizes_the_sum_tells_the_record(monkeypatch):
     monkeypatch.setattr(
         _columns, "_sizes", lambda z, units: np.full(z.shape, units, np.uint64)
     )
+    monkeypatch.setattr(_columns, "_one_stands_out", lambda *arguments: False)
     read, _ = read_by_parties(monkeypatch, X, limit=5)
     moments = read[0, 1][1, 1]
     assert moments[0] == 8
@@ -256,6 +257,106 @@ def test_without_looking_for_alike_columns_the_hospital_reads_it(monkeypatch):
     monkeypatch.setattr(_columns, "check_unlike", lambda *arguments: None)
     value, expected = read_from_alike(monkeypatch)
     assert value == pytest.approx(expected, abs=1e-3)
+
+
+def in_own_configuration():
+    """The hospital's z is the same in all records of a = 1 but one."""
+    rng = np.random.default_rng(5)
+    a, z = (np.arange(300) % 3 == 1).astype(int), rng.normal(-1, size=300)
+    z[a == 1] = 0.5
+    z[7] = 1.7
+    X = pd.DataFrame({"a": a, "z": z, "x": rng.normal(size=300) + a})
+    return X, {"hospital": ["a", "z"], "lab": ["x"]}, ("a", "x")
+
+
+def in_own_labels():
+    """The hospital's z follows from its labels a and c, but for one record."""
+    rng = np.random.default_rng(5)
+    a, c = rng.integers(0, 2, (2, 300))
+    z = a + 0.4 * c + 1.0 * (np.arange(300) == 7)
+    X = pd.DataFrame({"a": a, "c": c, "z": z, "x": rng.normal(size=300) + a})
+    return X, {"hospital": ["a", "c", "z"], "lab": ["x"]}, ("a", "x")
+
+
+def in_their_configuration():
+    """Most z are the same, and the lab's b is 1 for such records and for one other."""
+    rng = np.random.default_rng(5)
+    z = np.where(np.arange(300) < 180, 0.5, rng.normal(2, size=300))
+    b = (np.arange(300) % 3 == 0) & (np.arange(300) < 180) | (np.arange(300) == 200)
+    X = pd.DataFrame({"z": z, "b": b.astype(int), "x": rng.normal(size=300)})
+    return X, {"hospital": ["z"], "lab": ["b", "x"]}, ("b", "x")
+
+
+def read_beside_own_numbers(monkeypatch, data):
+    """Fit; return what the hospital makes of the sums that it reads, and the truth."""
+    X, parties, edge = data()
+    read, check_sums = {}, OwnColumns._check_sums
+
+    def watched(self, given, total):
+        read[tuple(self.me.terms.names[v] for v in given)] = total.view(np.int64)
+        return check_sums(self, given, total)
+
+    monkeypatch.setattr(OwnColumns, "_check_sums", watched)
+    numbers = {"z": "continuous", "x": "continuous"}
+    FederatedBayesianNetwork(
+        parties=parties,
+        states=numbers | {v: 2 for v in X if v not in numbers},
+        count_params={"min_cell_count": 5},
+        search_params={"required_edges": [edge]},
+    ).fit(X)
+    # (1, z, x, z z, z x, x x): of which z the hospital knows, and how it rounds
+    own = np.rint((X["z"] - X["z"].mean()) / X["z"].std(ddof=0) * 2.0**FRACTION_BITS)
+    if data is in_own_labels:
+        parts = {v: read[v,][:, 2] for v in ("a", "c")}
+        cells = [X["a"] * 2 + X["c"] == k for k in range(4)]
+        none, of_c, of_a, _ = (own[cell].mode()[0] for cell in cells)
+        total = read[()][4] - none * read[()][2]
+        total -= (of_a - none) * parts["a"][1] + (of_c - none) * parts["c"][1]
+        record, expected = 7, none + (of_a - none) * X["a"][7]
+        apart = own[7] - expected - (of_c - none) * X["c"][7]
+    else:
+        moments, record = read[edge[:1]][1], {"a": 7, "b": 200}[edge[0]]
+        usual = own[X[edge[0]] == 1].mode()[0]
+        total, apart = moments[4] - usual * moments[2], own[record] - usual
+    unit = X["x"].std(ddof=0) * 2.0**-FRACTION_BITS
+    return total / apart * unit + X["x"].mean(), X["x"][record]
+
+
+APART = [in_own_configuration, in_own_labels, in_their_configuration]
+
+
+@pytest.mark.parametrize("data", APART)
+def test_attack_own_numbers_of_which_one_is_apart(monkeypatch, data):
+    with pytest.raises((PartyError, KeyError, ValueError)) as caught:
+        read_beside_own_numbers(monkeypatch, data)
+    if data is in_own_labels:
+        refusal = caught.value.party, caught.value.code
+        assert refusal == ("hospital", "too-detailed")
+    else:
+        assert "has too few records" in str(caught.value)
+
+
+@pytest.mark.parametrize("data", APART)
+def test_without_looking_at_own_numbers_the_record_is_read(monkeypatch, data):
+    monkeypatch.setattr(_columns, "_one_stands_out", lambda *arguments: False)
+    monkeypatch.setattr(OwnColumns, "_one_stands_out", lambda *arguments: False)
+    if data is in_their_configuration:
+        monkeypatch.setattr(np, "median", np.mean)
+    value, expected = read_beside_own_numbers(monkeypatch, data)
+    assert value == pytest.approx(expected, abs=0.02)
+
+
+def test_columns_that_are_the_same_in_a_configuration_are_told():
+    """Zero for all who are no customers, say."""
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(0, 2, (2, 400))
+    x = rng.normal(size=400) * a + a
+    learner = FederatedBayesianNetwork(
+        parties={"hospital": ["a", "x"], "lab": ["b"]},
+        states={"x": "continuous", "a": 2, "b": 2},
+        count_params={"min_cell_count": 5},
+    ).fit(pd.DataFrame({"a": a, "b": b, "x": x}))
+    assert learner.parents_["x"] == ["a"]
 
 
 @pytest.mark.parametrize("n_rare, is_few", [(0, False), (4, True), (40, False)])
