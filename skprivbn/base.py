@@ -20,11 +20,10 @@ from skprivbn.federation._session import leaks_of_roster
 from skprivbn.partition import check_horizontal, check_vertical, is_partition
 from skprivbn.partition._base import holds_columns
 from skprivbn.privacy._options import (
-    UncountedFitsMixin,
     charge,
     note_exact_score,
     note_exact_step,
-    share_warnings,
+    share_memory,
     warn_of_exact_step,
     warn_of_fit,
 )
@@ -152,7 +151,7 @@ class RowsMixin(SavedVersionMixin):
     _adds_rows = False
 
     def __sklearn_clone__(self) -> Self:
-        return share_warnings(self, super().__sklearn_clone__())  # type: ignore[misc]
+        return share_memory(self, super().__sklearn_clone__())  # type: ignore[misc]
 
     @property
     def _uses_y(self):
@@ -463,7 +462,7 @@ class FederatedEstimator(BackendMixin, RowsMixin, BaseEstimator):
         return estimator
 
 
-class PrivateEstimator(UncountedFitsMixin, FederatedEstimator):
+class PrivateEstimator(FederatedEstimator):
     """Base class of estimators with `epsilon`: noise protects rows or persons.
 
     A `FederatedEstimator` whose :meth:`_learn` calls :meth:`_run_charged`. Subclasses

@@ -9,7 +9,7 @@ from pathlib import Path
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation.flare._health import (
     approvals_of,
-    check_peers_of,
+    check_peers,
     describe_kit,
     list_jobs,
     look_at_certificate,
@@ -252,7 +252,7 @@ def _check_site_file(kit):
         site_file = SiteFile.load(kit / "local" / SITE_FILE)
     except PartitionError as error:
         return [str(error)]
-    problems = check_peers_of(kit, site_file)
+    problems = check_peers(kit, site_file)
     for name, dataset in site_file.datasets.items():
         print(
             f"dataset {name}: {len(dataset.columns)} columns of {dataset.source}, "

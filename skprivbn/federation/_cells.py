@@ -9,6 +9,7 @@ import numpy as np
 
 from skprivbn.federation._rows import map_rows, sum_over_rows
 from skprivbn.federation._terms import NoisyTerms
+from skprivbn.federation.gate import are_few
 from skprivbn.federation.program import CountsAt, Sum
 from skprivbn.privacy import CountMechanism
 from skprivbn.privacy._persons import PERSON_UNIT
@@ -144,10 +145,6 @@ def search_cells(
     return coarse, fine, n
 
 
-def is_small(counts, least):
-    return (np.asarray(counts) > 0) & (np.asarray(counts) < least)
-
-
 def rare_levels(counts, min_count, least):
     """Tell which levels of a column become one, so that it is about enough rows.
 
@@ -174,7 +171,7 @@ def rare_levels(counts, min_count, least):
     array([False,  True,  True,  True])
     """
     are_rare = counts < max(min_count, least)
-    while is_small(counts[are_rare].sum(), least) and not are_rare.all():
+    while are_few(counts[are_rare].sum(), least) and not are_rare.all():
         are_rare[np.argmin(np.where(are_rare, np.inf, counts))] = True
     return are_rare
 
@@ -228,7 +225,7 @@ def read_quantile(edges, counts, fine_edges, fine_counts, level, least):
     rank = quantile_ranks(counts.sum(), level, least)
     n_fine = fine_counts.sum()
     before = counts[edges[1:] <= fine_edges[0]].sum()
-    beside = is_small([before, counts.sum() - before - n_fine], least)
+    beside = are_few([before, counts.sum() - before - n_fine], least)
     if n_fine >= least and not beside.any():
         rank, edges, counts = rank - before, fine_edges, fine_counts
     below = np.append(0, np.cumsum(counts))

@@ -16,7 +16,6 @@ import numpy as np
 
 from skprivbn.federation._cells import (
     CountTerms,
-    is_small,
     quantile_ranks,
     rare_levels,
     read_quantile,
@@ -31,6 +30,7 @@ from skprivbn.federation._rows import (
     unit_of_squares,
 )
 from skprivbn.federation.gate import (
+    are_few,
     count_values,
     kish,
     rows_beside,
@@ -341,7 +341,7 @@ class _Counted(NamedTuple):
 
         Of a column that one party has alone, sums would be that party's.
         """
-        few_missing = is_small(self.n_rows - self.present, terms.min_cell_count)
+        few_missing = are_few(self.n_rows - self.present, terms.min_cell_count)
         return (self.n_lacking == 0) & (self.present >= least) & ~few_missing
 
     def told(self, terms, columns):
@@ -372,12 +372,12 @@ class _Counted(NamedTuple):
         """
         absent = [self.counts[v] - table.sum(axis=1 - k) for k, v in enumerate(pair)]
         nowhere = self.n_rows - self.present[pair[0]] - absent[1].sum()
-        is_few = is_small(np.concatenate([*absent, [nowhere]]), few).any()
+        is_few = are_few(np.concatenate([*absent, [nowhere]]), few).any()
         return not is_few and not self.n_lacking[pair].any()
 
     def _without_rare(self, counts, few):
         """Return counts of categories, -1 for rare ones; None if these are all."""
-        if not is_small(counts, few).any():
+        if not are_few(counts, few).any():
             return self._if_coarse(counts, few)
         are_rare = rare_levels(counts, 0, few)
         counts = np.where(are_rare, -1, counts)
@@ -385,7 +385,7 @@ class _Counted(NamedTuple):
 
     def _if_coarse(self, table, few):
         """Return a table, or None if it is about few rows."""
-        return None if is_small(table, few).any() or table.size > self.n_rows else table
+        return None if are_few(table, few).any() or table.size > self.n_rows else table
 
 
 def _read_cells(coarse, fine, levels, least):

@@ -16,6 +16,9 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._wire import encode
 from skprivbn.privacy import CountMechanism, DistributedNoise, distribute
 
+#: fields that are limits, which a site raises to those of its site file
+LIMITS = ("min_rows", "min_parties", "min_cell_count")
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -26,8 +29,7 @@ class Terms:
     type; :meth:`check` adds further conditions. Invalid fields raise a ValueError when
     terms are created, and are refused by parties that receive them.
 
-    Fields called ``min_rows``, ``min_parties`` and ``min_cell_count`` are limits: a
-    site raises them to those of its site file.
+    Fields called as in :data:`LIMITS` are raised by a site to those of its site file.
 
     Attributes
     ----------

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skprivbn.federation._rows import row_blocks, sum_over_rows
 from skprivbn.federation.program import (
@@ -133,12 +134,12 @@ def _names(columns):
     return sorted(set().union(*several) - {None}, key=str)
 
 
-def are_few(rows: np.ndarray, least: Any) -> np.ndarray:
+def are_few(rows: ArrayLike, least: Any) -> np.ndarray:
     """Tell which numbers of rows are too small to be told; none at all may be.
 
     Parameters
     ----------
-    rows : ndarray
+    rows : array-like
         Counts, or effective numbers of rows.
     least : int or ndarray of int
         The smallest that may be told.
@@ -153,6 +154,7 @@ def are_few(rows: np.ndarray, least: Any) -> np.ndarray:
     >>> are_few(np.array([0, 1, 4, 5]), 5)
     array([False,  True,  True, False])
     """
+    rows = np.asarray(rows)
     return (rows > 0) & (rows < least - _SLACK) & (np.asarray(least) > 1)
 
 

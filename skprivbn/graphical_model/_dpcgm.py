@@ -56,7 +56,6 @@ from skprivbn.privacy import CountMechanism, PrivacyAccountant, PrivacyCost
 from skprivbn.privacy._noise_report import report_noise
 from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
-    UncountedFitsMixin,
     delta_of,
     warn_of_fit,
 )
@@ -77,7 +76,6 @@ class DPCGMLearner(
     RenamedParameters,
     CallbackSupportMixin,
     RandomFieldQueries,
-    UncountedFitsMixin,
     FederatedEstimator,
 ):
     """Markov random field learnt from contingency tables with private noise.

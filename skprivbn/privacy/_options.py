@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Mapping
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -284,18 +284,11 @@ def words_of_noise(noise, signal):
     )
 
 
-class UncountedFitsMixin:
-    """Lets clones of an estimator remember uncounted fits."""
+def share_memory(estimator: Any, clone: Any) -> Any:
+    """Return a clone that shares with an estimator what its fits have cost and said.
 
-    def __sklearn_clone__(self) -> Self:
-        copy = super().__sklearn_clone__()  # type: ignore[misc]
-        # Searches fit clones, each once: only together do they spend too much.
-        _uncounted[copy] = _uncounted.setdefault(self, [])
-        return copy
-
-
-def share_warnings(estimator: Any, clone: Any) -> Any:
-    """Return a clone that does not repeat the warnings of an estimator's other clones.
+    A search fits many clones, each once: only together do they spend too much, and
+    the warnings of all are the same.
 
     Parameters
     ----------
@@ -306,6 +299,7 @@ def share_warnings(estimator: Any, clone: Any) -> Any:
     clone : estimator
     """
     _said[clone] = _said.setdefault(estimator, {})
+    _uncounted[clone] = _uncounted.setdefault(estimator, [])
     return clone
 
 

@@ -16,7 +16,7 @@ from skprivbn.federation.flare._policy import SITE_FILE, check_kit, kit_kind
 from skprivbn.federation.flare._relay import within
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._audit import format_record, read_audit
-from skprivbn.federation.site._check import check_peers, check_state
+from skprivbn.federation.site._check import check_state
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._question import Approvals
 from skprivbn.utils import import_optional
@@ -268,7 +268,7 @@ def _read_servers(startup):
     return servers
 
 
-def check_peers_of(kit, site_file):
+def check_peers(kit, site_file):
     """Say which peers of a site file cannot be, if the kit says who is who.
 
     Parameters
@@ -287,7 +287,19 @@ def check_peers_of(kit, site_file):
         servers = {server for _, _, server in _read_servers(startup)}
     except (OSError, ProtocolError, PartitionError):
         return []  # others look at certificates and servers
-    return check_peers(site_file, name, servers)
+    problems = [
+        f"peers names {server!r}, which is the server: as a site it could make "
+        "everybody's key and read what it relays. Sessions with it are refused; take "
+        "it out"
+        for server in sorted(servers & set(site_file.peers))
+    ]
+    others = sorted(set(site_file.peers) - servers - {name})
+    return problems + [
+        f"dataset {dataset.name}: min_parties is {dataset.min_parties}, and peers "
+        f"names {others} beside {name}: no session has so many sites"
+        for dataset in site_file.datasets.values()
+        if len(others) + 1 < dataset.min_parties
+    ]
 
 
 def _look_at_site(kit):
@@ -295,7 +307,7 @@ def _look_at_site(kit):
         site_file = SiteFile.load(kit / "local" / SITE_FILE)
     except PartitionError as error:
         return [Finding("site file", False, str(error))]
-    problems = check_peers_of(kit, site_file)
+    problems = check_peers(kit, site_file)
     words = "; ".join(problems) or f"{len(site_file.datasets)} datasets"
     findings = [Finding("site file", not problems, words)]
     for dataset in site_file.datasets.values():

@@ -14,6 +14,7 @@ from skprivbn.crypto.certificates import name_of, vouch
 from skprivbn.crypto.sealing import Identity
 from skprivbn.exceptions import PartitionError, PartyError, ProtocolError
 from skprivbn.federation._ledger import LedgerTable
+from skprivbn.federation._terms import LIMITS
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.coordinator import Coordinator
 from skprivbn.federation.flare._policy import CONTROLLER, EXECUTOR
@@ -31,7 +32,6 @@ from skprivbn.federation.site._site import (
 
 #: seconds after which a site, which tells the server every ten that it is there, is not
 _SILENT_AFTER = 25.0
-_LIMITS = ("min_rows", "min_parties", "min_cell_count")
 
 
 class Researcher:
@@ -274,7 +274,7 @@ def introduce(
         {name: told[name]["rules"] for name in sites},
         {
             rule: max(told[name]["limits"].get(rule, 0) for name in sites)
-            for rule in _LIMITS
+            for rule in LIMITS
         },
         sorted(set.intersection(*(set(told[name]["datasets"]) for name in sites))),
     )

@@ -1,7 +1,8 @@
-"""Before anybody fits: a draft of the site file, checks of peers and of the data."""
+"""Before anybody fits: a draft of the site file, checks of its state and data."""
 
 import csv
 import json
+import math
 import os
 import re
 import sqlite3
@@ -16,38 +17,8 @@ from skprivbn.federation.gate import FEW_VALUES
 from skprivbn.federation.site._account import look_at_account
 from skprivbn.federation.site._entries import ENTRIES
 from skprivbn.federation.site._sources import find_table
-from skprivbn.federation.site._table import CellError, Column
-
-
-def check_peers(site_file, name, servers):
-    """Say what is wrong with the sites that a site file names as peers.
-
-    Parameters
-    ----------
-    site_file : SiteFile
-    name : str
-        Of the site.
-    servers : set of str
-        Names of the servers that the startup kit knows.
-
-    Returns
-    -------
-    problems : list of str
-    """
-    problems = [
-        f"peers names {server!r}, which is the server: as a site it could make "
-        "everybody's key and read what it relays. Sessions with it are refused; take "
-        "it out"
-        for server in sorted(servers & set(site_file.peers))
-    ]
-    others = sorted(set(site_file.peers) - servers - {name})
-    problems += [
-        f"dataset {dataset.name}: min_parties is {dataset.min_parties}, and peers "
-        f"names {others} beside {name}: no session has so many sites"
-        for dataset in site_file.datasets.values()
-        if len(others) + 1 < dataset.min_parties
-    ]
-    return problems
+from skprivbn.federation.site._table import OFTEN_MISSING, CellError, Column
+from skprivbn.utils._validation import float_or_nan
 
 
 def check_state(dataset):
@@ -95,7 +66,7 @@ def check_data(dataset):
         unless other sites have more.
     """
     table, columns = dataset.source, list(dataset.columns)
-    bad, gaps, n_rows = {}, {name: _Gaps() for name in columns}, 0
+    bad, gaps, n_rows = {}, {}, 0
     kinds = {name: kind for name, kind in dataset.columns.items() if kind != "key"}
     counts = {name: Counter() for name in kinds}
     try:
@@ -107,7 +78,10 @@ def check_data(dataset):
                 except CellError as error:
                     bad.setdefault(name, str(error))
                 else:
-                    gaps[name].add(values, first)
+                    is_gap = _find_gaps(values)
+                    if is_gap.any():
+                        n, at = gaps.get(name, (0, first + int(np.argmax(is_gap))))
+                        gaps[name] = n + np.count_nonzero(is_gap), at
                     if name in counts:
                         counts[name].update(_count(values))
                         is_few = len(counts[name]) <= FEW_VALUES
@@ -122,12 +96,11 @@ def check_data(dataset):
             f"{dataset.min_rows}"
         )
     notes = [
-        f"dataset {dataset.name}, column {name!r}: {found.n} of {n_rows} values are "
+        f"dataset {dataset.name}, column {name!r}: {n} of {n_rows} values are "
         f"missing or infinite, first in {table.row_word} "
-        f"{table.row_number(found.first)}; estimators that take no gaps refuse this "
+        f"{table.row_number(at)}; estimators that take no gaps refuse this "
         "column until an imputer has filled them"
-        for name, found in gaps.items()
-        if found.n
+        for name, (n, at) in sorted(gaps.items(), key=lambda gap: columns.index(gap[0]))
     ]
     if not dataset.max_exact_fits and dataset.budget is None:
         notes.append(
@@ -147,25 +120,15 @@ def check_data(dataset):
     return problems, notes
 
 
+def _find_gaps(values):
+    """Mark values that are missing, or no finite numbers."""
+    return values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
+
+
 def _count(values):
     """Return how many rows have each number."""
     found, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     return dict(zip(found.tolist(), counts.tolist()))
-
-
-class _Gaps:
-    """Counts values of one column that are no finite numbers."""
-
-    def __init__(self):
-        self.n, self.first = 0, None
-
-    def add(self, values, first):
-        gaps = values == "" if values.dtype.kind == "U" else ~np.isfinite(values)
-        if not gaps.any():
-            return
-        if self.first is None:
-            self.first = first + int(np.argmax(gaps))
-        self.n += int(np.count_nonzero(gaps))
 
 
 #: different values up to which a column is taken for one of categories
@@ -175,7 +138,6 @@ MANY = 10_000
 #: bytes of a CSV file that are looked at to see how it is written
 _SAMPLE = 1 << 16
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d\d?([./])\d\d?\1\d\d")
-_OFTEN_MISSING = {"na", "n/a", "nan", "null", "none", "-", ".", "?"}
 
 
 def draft_site_file(path, folder, peers, name="data", epsilon=1.0):
@@ -269,11 +231,7 @@ def _look_at_file(path, folder):
 
 
 def _is_number(text):
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    return not math.isnan(float_or_nan(text))
 
 
 class _Look:
@@ -288,7 +246,7 @@ class _Look:
         self.n_rows += len(cells)
         found, counts = np.unique(cells, return_counts=True)
         for text, count in zip(found.tolist(), counts.tolist()):
-            if not text or text.lower() in _OFTEN_MISSING:
+            if not text or text.lower() in OFTEN_MISSING:
                 self.n_gaps += count
                 self.missing |= {text} - {""}
                 continue

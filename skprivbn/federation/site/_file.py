@@ -32,6 +32,7 @@ from skprivbn.crypto._registry import RENAMED
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._models import BACKENDS, PROTOCOLS
 from skprivbn.federation._rows import RowSource
+from skprivbn.federation._terms import LIMITS
 from skprivbn.federation.site._entries import (
     BUDGET_RULES,
     DATASET_RULES,
@@ -182,7 +183,7 @@ class Dataset:
     @property
     def limits(self):
         """Limits that terms of sessions are raised to, by name."""
-        return {"min_rows": self.min_rows, "min_cell_count": self.min_cell_count}
+        return {name: getattr(self, name) for name in LIMITS}
 
     @cached_property
     def protocols(self):

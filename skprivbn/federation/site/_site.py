@@ -164,7 +164,7 @@ class Site:
         if dataset:
             found = datasets[dataset]
             told["columns"] = found.columns
-            told["limits"] = found.limits | {"min_parties": found.min_parties}
+            told["limits"] = found.limits
             told["rules"] = found.rules
         return told
 

@@ -4,6 +4,7 @@ Few rows become an array; many stay where they are, or in a file without a name 
 would have to be parsed again each time.
 """
 
+import math
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +19,14 @@ import numpy as np
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._rows import RowSource
 from skprivbn.utils import import_optional
+from skprivbn.utils._validation import float_or_nan
 
 #: numbers up to which rows are kept in memory: 64 MB
 IN_MEMORY = 1 << 23
 #: how the values of a column are given
 _KINDS = ("float", "int", "key")
 #: what people often write where nothing is known
-_OFTEN_MISSING = {"na", "n/a", "null", "none", "-", ".", "?", "missing", "unknown"}
+OFTEN_MISSING = {"na", "n/a", "nan", "null", "none", "-", ".", "?"}
 
 
 class CellError(ValueError):
@@ -149,7 +151,10 @@ def parse_cells(
         Floats, integers, text, or positions in the list of categories. With missing
         entries, which are NaN, these are floats.
     """
-    texts, numbers = column.gaps(missing), set(_numbers(missing))
+    texts, numbers = (
+        column.gaps(missing),
+        set(filter(math.isfinite, map(float_or_nan, missing))),
+    )
     nothing = {None, *texts, *numbers}
     values = _parse(cells, column, texts, nothing, where)
     if numbers and column.kind in ("float", "int"):
@@ -232,7 +237,7 @@ def _hint(cell, kind):
     """Return what to do about a cell that is often found."""
     if not isinstance(cell, str):
         return ""
-    if cell.strip().lower() in _OFTEN_MISSING:
+    if cell.strip().lower() in {*OFTEN_MISSING, "missing", "unknown"}:
         return f'; if it stands for nothing, say missing = ["{cell}"]'
     if kind == "float" and cell.count(",") == 1:
         return '; if decimals follow a comma, say csv = {decimal = ","}'
@@ -262,15 +267,6 @@ def _whole(cell):
     if not isinstance(cell, str) and number != cell:
         raise ValueError("not whole")
     return number
-
-
-def _numbers(missing):
-    """Return the numbers among the texts that stand for nothing."""
-    for text in missing:
-        try:
-            yield float(text)
-        except ValueError:
-            pass
 
 
 def _from_objects(cells, kind, read, nothing):

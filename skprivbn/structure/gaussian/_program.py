@@ -13,9 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from skprivbn.federation import Me, PartyRefusal, RowWeights, Sum, program, row_blocks
-from skprivbn.federation._cells import is_small
 from skprivbn.federation._rows import sum_over_rows
-from skprivbn.federation.gate import check_shares, rows_of_sizes
+from skprivbn.federation.gate import are_few, check_shares, rows_of_sizes
 from skprivbn.privacy._options import words_of_noise
 from skprivbn.programs import Moments, MomentsTerms, moments
 from skprivbn.programs._moments import read_moments
@@ -297,5 +296,5 @@ def check_few_values(X, min_rows):
     tables = [np.bincount(places) for _, places in codes]
     pairs = combinations([c for c in codes if c[0] <= most_of_pairs], 2)
     tables += [np.bincount(one * n + other) for (_, one), (n, other) in pairs]
-    if any(is_small(table, min_rows).any() for table in tables):
+    if any(are_few(table, min_rows).any() for table in tables):
         raise PartyRefusal("too-detailed")

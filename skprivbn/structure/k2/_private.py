@@ -29,7 +29,6 @@ from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import (
     PRIVACY_CONSTRAINTS,
-    UncountedFitsMixin,
     charge,
     delta_of,
 )
@@ -56,9 +55,7 @@ from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import as_seen
 
 
-class PrivateK2StructureLearner(
-    UncountedFitsMixin, CallbackSupportMixin, K2NetworkMixin, BaseEstimator
-):
+class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstimator):
     """Learn a discrete Bayesian network from columns of several parties by K2.
 
     Two or more institutions hold different columns about the same records. They find
