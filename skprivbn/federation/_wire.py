@@ -255,6 +255,21 @@ def _read_array(data, at):
     return array.reshape(shape).copy(), end
 
 
+def has_types(value: Any, types: dict[str, type]) -> bool:
+    """Tell whether a received value is a dict with exactly these keys and types.
+
+    Parameters
+    ----------
+    value : object
+    types : dict of str to type
+
+    Returns
+    -------
+    has_types : bool
+    """
+    return isinstance(value, dict) and types == {k: type(v) for k, v in value.items()}
+
+
 #: significant digits that tell a number apart from all others
 ALL_DIGITS = 17
 

@@ -26,28 +26,28 @@ from skprivbn.federation.program import (
 #: how much rows count in a sum
 Weights = RowWeights | CountsAt | Weighing
 
-# Sums of weights of blocks are told in this unit, and their squares are this step at
-# least: what has any weight at all is about a row.
+# Weights travel in this unit; the sum of squares of any weights at all is at least one
+# step, so that it is not rounded to "no row".
 _UNIT, _STEP = 2.0**14, 2.0**-24
-#: values of a column that a sum and a sum of squares tell apart
+#: a sum and a sum of squares give the counts of a column with so many values
 FEW_VALUES = 3
-#: random partitions of numbers: one of three values is alone in none of them once in
-#: 10,000 times
+#: random partitions of numbers: one of three values is alone on a side of at least one
+#: of them, but for 1 in 10,000 columns
 N_PARTITIONS = 32
-# Weights of sides have any unit. So their squares are told in two numbers, above one
-# and below, of 2**-101 at least.
+# Weights of sides may have any unit: sums of their squares travel as two numbers, the
+# whole part and the fraction, and are at least 2**-101.
 _ABOVE, _BELOW = 2.0**56, 2.0**-45
-# Rows that are looked at first.
+# Rows in which most columns of numbers show more than three values.
 _FIRST = 100
-# Rows of equal weight count in full, whatever rounding does; beside the means of sites,
-# which differ, they have nearly the same.
+# Tolerances: of rounding, for rows of equal weight; of deviations from the means of
+# sites, which differ, for sides.
 _SLACK, _NEARLY = 1e-6, 0.5
-# What rounding of products leaves of the squares along a combination of columns.
+# Least variance along a combination of standardised columns: less is rounding.
 _ROUNDED = 2.0**-40
 
 
 def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
-    """Append to a vector what tells how many rows are behind it.
+    """Append to a vector the sums from which the number of rows behind it follows.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def with_rows(vector: np.ndarray, weights: Weights, n_rows: int) -> np.ndarray:
 
 
 def _at_least(step, sums, squares):
-    """Return sums of squares as they are told: none only where there are no weights."""
+    """Return sums of squares, at least one step wherever there are weights."""
     return np.where(sums > 0, np.maximum(squares, step), 0.0)
 
 
@@ -105,10 +105,10 @@ def check_rows(
     weights : RowWeights, CountsAt, ALL_ROWS or COUNTS
         As of the own vector.
     min_rows : int
-        Fewest effective rows behind a block; no row at all is none to be hidden.
+        Fewest effective rows behind a block; a block without any row may be read.
     min_cell_count : int, default=0
-        Smallest count. A limit of its own, as a count tells of its rows only how many
-        they are, and sums of few rows tell their values.
+        Smallest count. It has a limit of its own: a count discloses the number of its
+        rows, a sum of few rows their values.
 
     Returns
     -------
@@ -135,14 +135,14 @@ def _names(columns):
 
 
 def are_few(rows: ArrayLike, least: Any) -> np.ndarray:
-    """Tell which numbers of rows are too small to be told; none at all may be.
+    """Tell which numbers of rows are too small to be disclosed; zero may be.
 
     Parameters
     ----------
     rows : array-like
         Counts, or effective numbers of rows.
     least : int or ndarray of int
-        The smallest that may be told.
+        The smallest that may be disclosed.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def are_few(rows: ArrayLike, least: Any) -> np.ndarray:
 
 
 def _fewest(min_rows, min_cell_count):
-    """Return of how many rows values tell: not of one, though counts of one be told."""
+    """Return the fewest rows behind values: two, even where counts of one are shown."""
     return max(min_cell_count, min(min_rows, 2))
 
 
@@ -195,17 +195,17 @@ def effective_rows(total: np.ndarray, n_values: int, weights: Weights) -> np.nda
 
 
 def _some_rows(sums, squares):
-    """Return effective numbers of rows: however small, weights are those of some."""
+    """Return effective numbers of rows, above zero wherever there are weights."""
     rows = kish(np.stack([sums, squares]))
     return np.where(squares > 0, np.maximum(rows, np.finfo(np.float64).tiny), 0.0)
 
 
 def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return how many rows the values on each side of a centre are about.
+    """Weigh the rows on each side of a centre by their deviations.
 
-    The sum of a column is about all rows. Of a column of zeros and ones it is a count,
-    and an outlier is nearly all of it. So the effective number of rows is counted on
-    each side of the centre: there it is that of the ones, and that of the zeros.
+    An outlier may be nearly all of the sum of a column, and the sum of zeros and ones
+    is a count. The effective number of rows on each side of the centre shows both: of
+    zeros and ones, it is the number of ones, and that of zeros.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def rows_beside(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def rows_of_sizes(deviations: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return how many rows the sizes of numbers are about, whatever their signs.
+    """Weigh rows by the absolute values of their numbers.
 
     Parameters
     ----------
@@ -259,12 +259,11 @@ def _add_up(sizes):
 
 
 def count_values(rows: Any) -> np.ndarray:
-    """Return how many values columns have, four standing for more than three.
+    """Return the number of different values of each column; 4 stands for more than 3.
 
-    Sums of degree two tell counts where there are as many sums as cells. The number of
-    rows, a sum and a sum of squares tell how many have each of three values; with a
-    product, how many have two values of two columns with two values each. Tables of
-    more cells do not follow from such sums.
+    Sums of degree two determine the counts of a table with no more cells than sums: the
+    number of rows, a sum and a sum of squares those of three values; with a product,
+    those of two columns of two values each. Larger tables do not follow from them.
 
     Parameters
     ----------
@@ -295,12 +294,12 @@ def count_values(rows: Any) -> np.ndarray:
 def rows_of_values(
     rows: np.ndarray, weights: np.ndarray, n_values: np.ndarray
 ) -> np.ndarray:
-    """Return how many rows have values of columns that have few.
+    """Count the rows with each value of columns that have at most three.
 
-    Parties may have different values. So rows are counted on both sides of public
-    random partitions of all numbers: one of three values is alone on its side in a
-    quarter of them. Parties read the counts: who tries likely values finds those that
-    the others have.
+    A party does not know the values of the others. So rows are counted on both sides of
+    public random partitions of all numbers: one of three values is alone on its side in
+    a quarter of them. Parties read the counts, and can test whether a likely value
+    occurs at the others.
 
     Parameters
     ----------
@@ -365,12 +364,12 @@ def scramble(bits: np.ndarray) -> np.ndarray:
 
 
 def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.ndarray:
-    """Return how many rows sums over groups of them are about, as sums of weights.
+    """Weigh the rows of each group.
 
     Parameters
     ----------
     marks : ndarray of shape (n_rows, n_marks)
-        How much rows count, column by column; below zero they do not.
+        Weights, column by column; negative ones count as zero.
     groups : ndarray of int of shape (n_rows,)
     n_groups : int
 
@@ -395,27 +394,26 @@ def rows_by_group(marks: np.ndarray, groups: np.ndarray, n_groups: int) -> np.nd
 def rows_of_pairs(
     deviations: np.ndarray, weights: np.ndarray, counted: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return how many rows products of columns are about, squares among them.
+    """Weigh rows by their products of two columns, squares among them.
 
-    A row that is far from the others enters a sum by its value, and a sum of products
-    by the product: it may be little of the first and nearly all of the second. Of two
-    columns of two values, the sum of products tells the four cells of their table: of
-    these, rows are counted sign by sign. So they are where most rows have the same
-    value (:func:`centres_of_pairs`).
+    An outlier may be little of the sums of two columns and nearly all of the sum of
+    their products. Of two columns of two values, the sum of products determines the
+    four cells of their table: there rows are weighed sign by sign, and so where most
+    rows have the same value (:func:`centres_of_pairs`).
 
     Parameters
     ----------
     deviations, weights :
         As of :func:`rows_beside`.
     counted : ndarray of bool of shape (n_columns,), default=None
-        Columns whose signs are looked at: those of two values, in all rows of which
-        these may be a block; by default those that have two in these.
+        Columns that are weighed sign by sign. By default those of two values in these
+        rows, which may be a block of all.
 
     Returns
     -------
     sums : ndarray of shape (2, n_columns * (2 * n_columns - 1))
-        Four for each pair, of which three are zero if signs are not looked at; then
-        those of the squares.
+        Four for each pair, of which three are zero unless it is weighed sign by sign;
+        then those of the squares.
 
     Examples
     --------
@@ -456,7 +454,7 @@ def common_values(rows: Any) -> np.ndarray:
     >>> common_values(np.array([[0, 1.0], [0, 2], [7, 3]])).tolist()
     [0.0, nan]
     """
-    # who has the majority in all rows has it in some block, and is its median
+    # a value of the majority of all rows has the majority of some block: its median
     medians = [list(map(_middle, block.T)) for block in row_blocks(rows)]
     n_rows = sum_over_rows(rows, lambda rows: np.sum(~np.isnan(rows), axis=0))
     found = np.full(rows.shape[1], np.nan)
@@ -467,17 +465,17 @@ def common_values(rows: Any) -> np.ndarray:
 
 
 def _middle(column):
-    """Return the value in the middle of those that are there."""
+    """Return the median, as one of the values."""
     known = column[~np.isnan(column)]
     middle = len(known) // 2
     return np.partition(known, middle)[middle] if len(known) else np.nan
 
 
 def centres_of_pairs(rows: Any, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return about what products of columns tell counts, and of which columns.
+    """Return the centres about which products of columns are weighed.
 
-    Of a column of two values, that is its mean. Of costs, most of which are zero, it is
-    zero: the sum of products of two such columns is that of the rows that have both.
+    That of a column of two values is its mean. That of costs, most of which are zero,
+    is zero: only rows with costs in both columns enter the sum of products.
 
     Parameters
     ----------
@@ -496,7 +494,7 @@ def centres_of_pairs(rows: Any, mean: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def check_cells(rows: np.ndarray, min_rows: int, min_cell_count: int) -> None:
-    """Refuse moments of columns that one party holds alone, if they tell small counts.
+    """Refuse moments of columns that one party holds, if small counts follow from them.
 
     Parameters
     ----------
@@ -532,11 +530,11 @@ def check_alone(me: Me, rows: np.ndarray, columns: Sequence = ()) -> None:
 def check_shares(
     me: Me, blocks: Iterable, products: np.ndarray, columns: Sequence = ()
 ) -> None:
-    """Refuse sums of products of which one own row is nearly all, in some direction.
+    """Refuse sums of products that one own row dominates along some direction.
 
-    Sums can be combined: of two columns that are the same but for one row, the squares
-    of the difference are that row's. Along no combination of columns may one row be
-    more of the squares than it may be of those of a column.
+    A researcher can combine sums: of two columns that differ in one row only, the
+    squared difference is that row's. Along every combination of columns, one row may
+    have no larger share of the squares than along a column.
 
     Parameters
     ----------
@@ -546,7 +544,7 @@ def check_shares(
     products : ndarray of shape (n_columns, n_columns) or (n_columns,)
         Sums over the rows of all parties, verified; or of squares only.
     columns : sequence of (int, str, None or tuple of these), default=()
-        Which column of X, or what beside it, each belongs to; else its position.
+        Names of each column, for refusals; its position by default.
     """
     if me.is_simulated:
         return

@@ -29,6 +29,7 @@ from skprivbn.federation._wire import (
     count_numbers,
     decode,
     encode,
+    has_types,
     round_numbers,
 )
 from skprivbn.federation.gate import check_rows, with_rows
@@ -58,9 +59,6 @@ MAX_CHOICE_BYTES, ENVELOPE_BYTES, PARTY_BYTES = 1 << 20, 1 << 12, 1 << 10
 
 #: the operation of the first message; all that follow are answers
 JOIN = "session.join"
-
-# who reads a sum, as coordinators are told
-_FOR: dict[str, dict] = {"parties": {}, "all": {"for": "all"}}
 
 _REQUEST_TYPES = {"session": bytes, "sequence": int, "operation": str, "payload": dict}
 
@@ -190,10 +188,7 @@ class Runner:
         return reply
 
     def _check_request(self, request):
-        if (
-            not isinstance(request, dict)
-            or {key: type(value) for key, value in request.items()} != _REQUEST_TYPES
-        ):
+        if not has_types(request, _REQUEST_TYPES):
             raise ProtocolError("malformed request")
         if request["operation"] == JOIN:
             require(self._agreement is None)
@@ -231,7 +226,7 @@ class Runner:
         self._check_rows()
         self._protocol, self._terms = self._read_terms(agreement)
         self._backend = self._make_backend(agreement)
-        # so few may be left in a sum
+        # the survivors of a sum
         n_needed = self._backend.n_needed(n_parties)
         require(n_needed >= policy.min_parties, "too-few-parties")
         self._agreement = agreement
@@ -341,13 +336,13 @@ class Runner:
                 answer = refusal
 
     def _tells(self, kind, what, n_numbers):
-        """Announce exact numbers while all parties are needed: who refuses ends it."""
+        """Announce a round before it is hidden; a site charges and may refuse it."""
 
     def _opens(self):
-        """Note that what was told last leaves with the next reply; sites charge it."""
+        """Note that the numbers announced last leave with the next reply."""
 
     def _learns(self, result):
-        """Note what all parties have found together; sites remember some of it."""
+        """Note the result of the session; a site remembers fitted transformers."""
 
     def _name_columns(self, columns):
         """Return the names of columns that a refusal is about, as far as known."""
@@ -402,7 +397,7 @@ class Runner:
         counts = np.ravel(step.counts)
         if counts.dtype.kind not in "biu":
             raise TypeError("Noisy takes integers: its noise would not hide fractions")
-        # so few may be left, whose noise alone must hide enough
+        # after dropouts, the noise of the survivors alone must hide enough
         masks, n_parties = self._backend.masks_for_all(), len(self._agreement.roster)
         step.noise.check_survivors(masks.n_needed(n_parties))
         noisy = self._with_noise(counts, step.noise)
@@ -430,8 +425,9 @@ class Runner:
         if self._n_sums > 0:
             self._check_all_counted()
         self._n_sums += 1
-        # bound to what was heard: who hears otherwise has masks that do not cancel
+        # bound to the choices heard: masks of parties that heard others do not cancel
         exchange = sums.exchange(vector, f"{step.what} {self._heard.hex()}")
+        said = {"sum": step.what} | ({"for": "all"} if readers == "all" else {})
         answer: Any = None
         n_bytes = 0
         while True:
@@ -452,7 +448,7 @@ class Runner:
             n_bytes = max(n_bytes, n_vectors * sum(map(len, hidden)))
             names = 4 * self._agreement.n_name_bytes
             self._expect(n_bytes + PARTY_BYTES * len(roster) + names)
-            answer = yield {**reply, "sum": step.what, **_FOR[readers]}
+            answer = yield reply | said
 
     def _check_all_counted(self):
         """Refuse another sum without a party: the difference would be its own."""
@@ -460,7 +456,7 @@ class Runner:
         require(is_whole, why="a party is lost, and this is not the only sum")
 
     def _hold_survivors(self, names):
-        """Note which parties a sum is over, as this one signs; sites remember it."""
+        """Note the survivors of a dropout, whose sum this party signs."""
 
     def _keys(self, readers):
         """Return the session of the sums, whose keys are made when they are needed."""
@@ -490,7 +486,7 @@ class Runner:
         allowed = step.kind != "raw rows" or self._policy.allow_rows
         require(allowed, why="rows would be shown")
         self._expect(most_bytes or self._policy.max_message_bytes)
-        # bound to what was heard: who hears otherwise cannot open it
+        # bound to the choices heard: a party that heard others cannot open it
         words = f"{self._agreement.protocol} {self._phase} {self._heard.hex()}"
         session = self._session
         sealed = {
@@ -521,11 +517,11 @@ class Runner:
             return step.check(answer["choice"])
 
     def _compare(self):
-        """Make sure that all peers have verified the same totals and heard the same.
+        """Make sure that all peers verified the same totals and heard the same choices.
 
-        Vectors are hidden under keys to which all verified totals belong. A result is
-        not, and a party that works for the coordinator could have made up the last
-        total.
+        The keys of later vectors depend on all totals so far, so that parties with
+        different totals cannot go on. The last total needs this comparison: a party
+        that colludes with the coordinator could have forged it.
         """
         if not self._has_uncompared_total or len(self._counted) == 1:
             return

@@ -21,6 +21,7 @@ from skprivbn.federation import (
 )
 from skprivbn.federation._remote import RemoteData
 from skprivbn.federation._rows import RowSource, map_rows
+from skprivbn.federation._session import check_roster
 from skprivbn.utils import warn_user
 from skprivbn.utils._validation import check_block, is_missing, missing_entries
 
@@ -219,14 +220,28 @@ def keep_persons(name: str, values: Any) -> Any:
     return values
 
 
-def refuse_paths(blocks: Mapping) -> None:
-    """Raise, and say what to do, if a party has the name of a file for a table."""
+def check_parties(blocks: Any, of: str) -> tuple[str, ...]:
+    """Return the names of the parties that hold blocks of tables.
+
+    Parameters
+    ----------
+    blocks : dict of str to array-like
+    of : {"rows", "columns"}
+
+    Returns
+    -------
+    names : tuple of str
+    """
+    check_is_mapping(blocks, "blocks", of)
+    if not blocks:
+        raise PartitionError(f"blocks is empty: give at least one party its {of}")
     for name, table in blocks.items():
         if isinstance(table, str | PathLike):
             raise PartitionError(
                 f"party {name!r} has {str(table)!r} in the place of a table: read it, "
                 "as in pandas.read_csv(...); rows, also by RowSource.from_parquet(...)"
             )
+    return check_roster(blocks)
 
 
 def refuse_tables(X: Any, partition: str) -> None:

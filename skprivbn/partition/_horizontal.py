@@ -14,14 +14,13 @@ from skprivbn.exceptions import PartitionError
 from skprivbn.federation._describe import DescribeMixin, check_described
 from skprivbn.federation._remote import RemoteRows
 from skprivbn.federation._rows import RowSource, map_rows, row_blocks
-from skprivbn.federation._session import check_roster
 from skprivbn.partition._base import (
     LocalPartition,
     check_blocks,
     check_features,
     check_holders,
-    check_is_mapping,
     check_labels,
+    check_parties,
     column_labels,
     common_labels,
     find_columns,
@@ -29,7 +28,6 @@ from skprivbn.partition._base import (
     keep_persons,
     names_of,
     refuse_name,
-    refuse_paths,
     refuse_tables,
     take_column,
     warn_of_copies,
@@ -97,11 +95,7 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
         feature_names: Sequence[str] | None = None,
         **aligned: Any,
     ) -> None:
-        check_is_mapping(blocks, "blocks", "rows")
-        if not blocks:
-            raise PartitionError("blocks is empty: give at least one party its rows")
-        self.names = check_roster(blocks)
-        refuse_paths(blocks)
+        self.names = check_parties(blocks, "rows")
         self._places: dict[str, np.ndarray] | None = None
         #: types of the columns of dataframes, by party; none for arrays
         self._dtypes: dict[str, list] = {}

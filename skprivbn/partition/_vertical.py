@@ -24,11 +24,11 @@ from skprivbn.partition._base import (
     check_blocks,
     check_features,
     check_is_mapping,
+    check_parties,
     column_labels,
     find_columns,
     is_partition,
     names_of,
-    refuse_paths,
     refuse_repeated,
     refuse_tables,
 )
@@ -106,9 +106,7 @@ class VerticalPartition(LocalPartition):
         max_records: int | None = None,
         reveal_membership: bool = False,
     ) -> None:
-        check_is_mapping(blocks, "blocks", "columns")
-        if not blocks:
-            raise PartitionError("blocks is empty: give at least one party its columns")
+        self.names = check_parties(blocks, "columns")
         if columns is not None:
             check_is_mapping(columns, "columns", "lists of names")
             if set(columns) != set(blocks):
@@ -116,9 +114,7 @@ class VerticalPartition(LocalPartition):
                     f"columns names those of {list(columns)}, blocks are those of "
                     f"{list(blocks)}"
                 )
-        self.names = check_roster(blocks)
         self.max_records, self.reveal_membership = max_records, reveal_membership
-        refuse_paths(blocks)
         for name, block in blocks.items():
             refuse_repeated(column_labels(block) or [], f"party {name!r}")
         if isinstance(keys, str):

@@ -13,7 +13,7 @@ import numpy as np
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation._remote import KEY_ROLES, name_results
 from skprivbn.federation._session import Agreement, HostPolicy
-from skprivbn.federation._wire import ALL_DIGITS, decode
+from skprivbn.federation._wire import ALL_DIGITS, decode, has_types
 from skprivbn.federation.program import PartyRefusal, require
 from skprivbn.federation.runner import Runner, public_code
 from skprivbn.federation.site._account import Account
@@ -92,12 +92,9 @@ class SiteHost(Runner):
         """End the session and forget its keys and state."""
         super().close()
         if self._account is not None:
-            self._tell_log(self._note_spent, self._account)
+            self._tell_log(lambda: self._log.remember(spent=self._account.describe()))
         self._settle()
         self._tell_log(self._log.end, outcome)
-
-    def _note_spent(self, account):
-        self._log.remember(spent=account.describe())
 
     def begin(self, message):
         """Answer a request to join, which somebody who may ask has signed."""
@@ -320,11 +317,8 @@ class SiteHost(Runner):
         return sorted({str(known[column]) for column in columns if column in known})
 
     def _keep(self, results):
-        """Write results down that a program made for the site's own use."""
-        self._write_results(results, self._terms.keeps_results())
-
-    def _write_results(self, results, label):
-        """Write results down; whether that works is nobody else's business."""
+        """Write results to the site's own folder; nobody is told whether that works."""
+        label = self._terms.keeps_results()
         name = name_results(self._dataset.name, label, self._agreement.session)
         named = [c for c, kind in self._dataset.columns.items() if kind == "key"]
         try:
@@ -343,7 +337,7 @@ class SiteHost(Runner):
 
     def _find_data(self, data):
         """Return this site's columns and the dataset that they are in."""
-        if {key: type(value) for key, value in data.items()} != _DATA_TYPES:
+        if not has_types(data, _DATA_TYPES):
             raise ProtocolError("malformed description of data")
         dataset = self._site_file.datasets.get(data["dataset"])
         if dataset is None or not dataset.is_for(self.researcher):

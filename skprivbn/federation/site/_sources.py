@@ -16,6 +16,7 @@ import numpy as np
 
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation._rows import open_parquet, rows_per_block
+from skprivbn.federation._wire import has_types
 from skprivbn.federation.site._entries import is_list_of_text, read_entry
 from skprivbn.federation.site._table import Column, Table
 from skprivbn.utils import import_optional
@@ -438,7 +439,7 @@ def _csv_options(entry, where):
 
 def _find_query(sql, columns, missing, folder, where):
     types = {"driver": str, "connect": dict, "query": str}
-    if not isinstance(sql, dict) or {k: type(v) for k, v in sql.items()} != types:
+    if not has_types(sql, types):
         raise PartitionError(
             f'{where}: sql must be a table such as {{driver = "sqlite3", connect = '
             f'{{database = "icu.db"}}, query = "SELECT ..."}}, got {sql!r}'
