@@ -508,7 +508,8 @@ def check_cells(rows: np.ndarray, min_rows: int, min_cell_count: int) -> None:
     cells.append(rows_of_pairs(rows - centres, ones, counted))
     cells.append(rows_of_values(rows, ones, count_values(rows)))
     n_rows = kish(np.hstack(cells))
-    if np.any(few := are_few(n_rows, _fewest(min_rows, min_cell_count))):
+    few = are_few(n_rows, _fewest(min_rows, min_cell_count))
+    if few.any():
         raise TooFewRows("moments of own columns", few)
 
 
@@ -544,7 +545,7 @@ def check_shares(
     products : ndarray of shape (n_columns, n_columns) or (n_columns,)
         Sums over the rows of all parties, verified; or of squares only.
     columns : sequence of (int, str, None or tuple of these), default=()
-        Names of each column, for refusals; its position by default.
+        Names of columns, for refusals; positions by default.
     """
     if me.is_simulated:
         return
