@@ -20,7 +20,6 @@ from skprivbn.bayesian_network._base import (
 )
 from skprivbn.bayesian_network._dag import check_dag
 from skprivbn.bayesian_network._discrete import BayesianNetwork
-from skprivbn.bayesian_network._inference import evidence_groups
 from skprivbn.bayesian_network._labels import MISSING, check_columns
 from skprivbn.bayesian_network._mixed_inference import MixedInference
 from skprivbn.utils._typing import RandomStateLike
@@ -221,11 +220,7 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         -------
         log_likelihood : ndarray of shape (n_samples,)
         """
-        codes, values = self._encode(X)
-        result = np.zeros(len(codes))
-        for rows in _groups(codes, values):
-            result[rows] = self._inference.log_likelihood(codes[rows], values[rows])
-        return result
+        return self._inference.log_likelihood(*self._encode(X))
 
     def predict_proba(self, X: ArrayLike) -> list[np.ndarray]:
         """Return the distribution of every entry, given the observed ones of its row.
@@ -240,19 +235,10 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
         probabilities : list of ndarray of shape (n_samples, n_states)
             One array per column; for continuous columns its mean and variance.
         """
-        codes, values = self._encode(X)
-        tables = [np.zeros((len(codes), size)) for size in self._inference.sizes]
-        moments = np.zeros((values.shape[1], len(values), 2))
-        for rows in _groups(codes, values):
-            posteriors, mean, variance = self._inference.posteriors(
-                codes[rows], values[rows]
-            )
-            for table, found in zip(tables, posteriors):
-                table[rows] = found
-            moments[:, rows, 0], moments[:, rows, 1] = mean.T, variance.T
+        tables, mean, variance = self._inference.posteriors(*self._encode(X))
         for table in tables:
             check_reachable(table)
-        by_node = dict(zip(self.continuous, moments))
+        by_node = dict(zip(self.continuous, np.stack([mean.T, variance.T], axis=-1)))
         if self._discrete is not None:
             by_node |= dict(zip(self._discrete.nodes, tables))
         return [by_node[node] for node in self.nodes]
@@ -334,10 +320,3 @@ class ConditionalGaussianBayesianNetwork(BaseNetwork):
             values[:, j] = mean + np.sqrt(variance) * rng.standard_normal(n_samples)
         X[:, [self.nodes.index(v) for v in self.continuous]] = values
         return X
-
-
-def _groups(codes, values):
-    """Yield the rows that miss the same entries together."""
-    both = np.hstack([codes, np.where(np.isnan(values), -1, 0)])
-    for _, rows in evidence_groups(both):
-        yield rows

@@ -1,26 +1,20 @@
 """Exact inference in conditional Gaussian networks.
 
 Given the discrete parents of all continuous nodes, the continuous nodes are jointly
-Gaussian. Their configurations, as far as they are not observed, are gone through one
-by one; all other discrete nodes are eliminated. Means and variances that come out are
-those of mixtures of Gaussians, exactly; their shapes are not kept.
+Gaussian, and tell nothing about the other discrete nodes. So every row is completed by
+all states of these parents that it lacks; each completion has a probability, and all
+other discrete nodes are eliminated. Means and variances that come out are those of
+mixtures of Gaussians, exactly; their shapes are not kept.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skprivbn.bayesian_network._dag import graph_of, topological_order
 from skprivbn.bayesian_network._gaussian import gaussian_log_density, normal_log_density
-from skprivbn.bayesian_network._inference import (
-    Inference,
-    calibrate,
-    eliminate,
-    evidence_groups,
-    min_fill_order,
-)
+from skprivbn.bayesian_network._inference import Inference, evidence_groups
 
 #: configurations of hidden discrete parents that are gone through
 MAX_CONFIGURATIONS = 1 << 14
@@ -28,8 +22,36 @@ MAX_CONFIGURATIONS = 1 << 14
 _CHUNK = 1 << 18
 
 
+@dataclass(frozen=True)
+class _Completions:
+    """Rows with all states of the discrete parents that they lack.
+
+    Attributes
+    ----------
+    owner : ndarray of int of shape (n_completions,)
+        The row that each completion is of.
+    codes : ndarray of int of shape (n_completions, n_discrete)
+        Negative where other discrete nodes are missing.
+    shares : ndarray of shape (n_completions,)
+        How likely each completion of a row is; 0 if the row is impossible.
+    means : ndarray of shape (n_completions, n_continuous)
+        Numbers, and the means of those that are missing.
+    kind : ndarray of int of shape (n_completions,)
+        The same for completions with equal parents that miss the same numbers.
+    lefts : ndarray of shape (n_kinds, n_continuous, n_continuous)
+        Covariance of what is missing, by kind.
+    """
+
+    owner: np.ndarray
+    codes: np.ndarray
+    shares: np.ndarray
+    means: np.ndarray
+    kind: np.ndarray
+    lefts: np.ndarray
+
+
 class MixedInference:
-    """Answers about rows that miss the same entries.
+    """Answers about rows with gaps.
 
     Parameters
     ----------
@@ -51,6 +73,7 @@ class MixedInference:
         self.intercepts = [network.intercepts[n] for n in nodes]
         self.weights = [network.weights[n] for n in nodes]
         self.variances = [network.variances[n] for n in nodes]
+        self.parents = sorted({v for above in self.above for v in above})
 
     @cached_property
     def order(self):
@@ -82,18 +105,13 @@ class MixedInference:
         return mean, effects.T @ (scale[:, None] * effects)
 
     def log_likelihood(self, codes, values):
-        """Return the log-density of rows that miss the same entries."""
-        if not (codes < 0).any() and not np.isnan(values).any():
-            return self._complete(codes, values)
-        densities, _, hidden, interface = self._explore(codes, values)
-        if not interface:
-            return densities[:, 0] + self._log_probability(codes)
-        factors = self.discrete.factors(range(len(self.sizes)), codes, hidden)
-        rest = min_fill_order([s for s, _ in factors], hidden - set(interface))
-        table, log_scale = eliminate(factors, rest, interface)
-        table = np.broadcast_to(table.reshape(len(table), -1), densities.shape)
-        with np.errstate(divide="ignore"):
-            return logsumexp(densities + np.log(table), axis=1) + log_scale
+        """Return the log-density of each row, with what is missing summed out."""
+        found = np.zeros(len(codes))
+        gaps = (codes < 0).any(axis=1) | np.isnan(values).any(axis=1)
+        found[~gaps] = self._of_complete(codes[~gaps], values[~gaps])
+        parts = [known for _, known, _ in self._completing(codes[gaps], values[gaps])]
+        found[gaps] = np.concatenate([np.empty(0), *parts])
+        return found
 
     def _log_probability(self, codes):
         """Return the log-probability of what is known of the discrete nodes."""
@@ -101,7 +119,7 @@ class MixedInference:
             self.discrete.log_likelihood(codes) if self.sizes else np.zeros(len(codes))
         )
 
-    def _complete(self, codes, values):
+    def _of_complete(self, codes, values):
         total = self._log_probability(codes)
         for j in range(values.shape[1]):
             mean, variance = self.regression(j, codes, values)
@@ -109,74 +127,56 @@ class MixedInference:
         return total
 
     def posteriors(self, codes, values):
-        """Return tables of discrete nodes, means and variances of continuous ones."""
-        densities, moments, hidden, interface = self._explore(codes, values)
-        tables = []
-        largest = densities.max(axis=1, keepdims=True)
-        weights = np.exp(densities - largest)
-        found, shares = {}, np.ones_like(weights)
-        if hidden:
-            factors = self.discrete.factors(range(len(self.sizes)), codes, hidden)
-            if interface:
-                shape = [self.sizes[v] for v in interface]
-                soft = weights.reshape(len(codes), *shape)
-                factors.append((tuple(interface), soft))
-            factors = [factor for factor in factors if factor[0]]
-            order = min_fill_order([scope for scope, _ in factors], hidden)
-            found = calibrate(factors, order)
-            if interface:
-                rest = [v for v in order if v not in interface]
-                joint, _ = eliminate(factors, rest, interface)
-                shares = np.broadcast_to(joint.reshape(len(joint), -1), weights.shape)
-        for v, size in enumerate(self.sizes):
-            if v in hidden:
-                tables.append(np.broadcast_to(found[v], (len(codes), size)))
-            else:
-                tables.append(np.eye(size)[codes[:, v]])
-        shares = shares / shares.sum(axis=1, keepdims=True)
-        means, variances = moments
-        mean = np.einsum("nh,nhj->nj", shares, means)
-        second = np.einsum("nh,nhj->nj", shares, variances + means**2)
+        """Return tables of discrete nodes, means and variances of continuous ones.
+
+        Tables of hidden nodes are NaN in rows that are impossible.
+        """
+        tables = [np.zeros((len(codes), size)) for size in self.sizes]
+        mean, second = np.zeros_like(values), np.zeros_like(values)
+        for rows, known, of in self._completing(codes, values):
+            # the one completion of a row that has all parents needs no share
+            alone = np.bincount(of.owner)[of.owner] == 1
+            shares = np.where(np.isneginf(known)[of.owner], np.nan, of.shares)
+            shares = np.where(alone, 1.0, shares)[:, None]
+            found = self.discrete.posteriors(of.codes) if self.sizes else []
+            for table, part in zip(tables, found):
+                weighted = np.where(shares == 0, 0.0, shares * part)
+                np.add.at(table[rows], of.owner, weighted)
+            variances = np.einsum("kii->ki", of.lefts)[of.kind]
+            np.add.at(mean[rows], of.owner, shares * of.means)
+            np.add.at(second[rows], of.owner, shares * (variances + of.means**2))
+        tables = [table / table.sum(axis=1, keepdims=True) for table in tables]
         return tables, mean, np.maximum(second - mean**2, 0.0)
 
-    def _explore(self, codes, values):
-        """Go through the configurations of hidden discrete parents.
-
-        Returns
-        -------
-        densities : ndarray of shape (n_rows, n_configurations)
-            Log-density of what is observed of the continuous nodes.
-        moments : pair of ndarray of shape (n_rows, n_configurations, n_continuous)
-            Means and variances of continuous nodes given that.
-        hidden : set of int
-            Discrete nodes that are not observed.
-        interface : list of int
-            Those of them that are parents of continuous nodes, in ascending order.
-        """
-        hidden = set(np.flatnonzero(codes[0] < 0).tolist())
-        parents = sorted({v for above in self.above for v in above})
-        interface = [v for v in parents if v in hidden]
-        shape = tuple(self.sizes[v] for v in interface)
-        n_configurations = int(np.prod(shape, dtype=object))
-        if n_configurations > MAX_CONFIGURATIONS:
+    def _completing(self, codes, values):
+        """Yield a part of the rows, their log-likelihoods and their completions."""
+        sizes = np.array(self.sizes, dtype=int)[self.parents]
+        lacks = codes[:, self.parents] < 0
+        n_configurations = np.where(lacks, sizes, 1).prod(axis=1, dtype=float)
+        most = int(n_configurations.max(initial=1))
+        if most > MAX_CONFIGURATIONS:
             raise ValueError(
-                f"{len(interface)} discrete parents of continuous nodes are missing, "
-                f"with {n_configurations} configurations: observe more of them"
+                f"{lacks[n_configurations.argmax()].sum()} discrete parents of "
+                f"continuous nodes are missing, with {most} configurations: observe "
+                "more of them"
             )
-        densities = np.zeros((len(codes), n_configurations))
-        means = np.zeros((*densities.shape, values.shape[1]))
-        variances = np.zeros_like(means)
-        known = [v for v in parents if v not in hidden]
-        groups, which = np.unique(codes[:, known], axis=0, return_inverse=True)
-        for g, group in enumerate(groups):
-            rows = np.flatnonzero(which.ravel() == g)
-            filled = dict(zip(known, group))
-            for h, configuration in enumerate(np.ndindex(*shape)):
-                densities[rows, h], means[rows, h], left = self._regress(
-                    filled | dict(zip(interface, configuration)), values[rows]
+        for start in range(0, len(codes), _CHUNK // most):
+            rows = slice(start, start + _CHUNK // most)
+            owner, filled = _complete(codes[rows], self.parents, self.sizes)
+            numbers = values[rows][owner]
+            alike = np.hstack([filled[:, self.parents], np.isnan(numbers)])
+            kinds, kind = np.unique(alike, axis=0, return_inverse=True)
+            kind = kind.ravel()
+            densities, means = np.zeros(len(numbers)), np.zeros_like(numbers)
+            lefts = np.zeros((len(kinds), numbers.shape[1], numbers.shape[1]))
+            ends = np.cumsum(np.bincount(kind))[:-1]
+            of_kind = np.split(np.argsort(kind, kind="stable"), ends)
+            for k, (configuration, found) in enumerate(zip(kinds, of_kind)):
+                densities[found], means[found], lefts[k] = self._regress(
+                    dict(zip(self.parents, configuration)), numbers[found]
                 )
-                variances[rows, h] = np.diag(left)
-        return densities, (means, variances), hidden, interface
+            shares, known = _shares(self._log_probability(filled) + densities, owner)
+            yield rows, known, _Completions(owner, filled, shares, means, kind, lefts)
 
     def _regress(self, configuration, values):
         """Complete the numbers of rows that miss the same, given all discrete parents.
@@ -206,10 +206,6 @@ class MixedInference:
     def expected_statistics(self, codes, values):
         """Return expected counts and moments of all families: the E-step of EM.
 
-        Every row is completed in all ways by states of the discrete parents of
-        continuous nodes that it lacks. Each completion has a probability; given it,
-        numbers are Gaussian, and tell nothing about the other discrete nodes.
-
         Parameters
         ----------
         codes : ndarray of int of shape (n_rows, n_discrete)
@@ -229,38 +225,23 @@ class MixedInference:
         n_impossible : int
             Rows that count nowhere.
         """
-        parents = sorted({v for above in self.above for v in above})
         counts = [np.zeros(table.shape) for table in self.discrete.tables]
         moments = [
             np.zeros((*(self.sizes[v] for v in above), *(2 + len(beside),) * 2))
             for above, beside in zip(self.above, self.beside)
         ]
         log_likelihood, n_impossible = 0.0, 0
-        step = max(1, _CHUNK // prod(self.sizes[v] for v in parents))
-        for start in range(0, len(codes), step):
-            rows = slice(start, start + step)
-            owner, filled = _complete(codes[rows], parents, self.sizes)
-            numbers = values[rows][owner]
-            alike = np.hstack([filled[:, parents], np.isnan(numbers)])
-            kinds, group = np.unique(alike, axis=0, return_inverse=True)
-            group = group.ravel()
-            densities, means = np.zeros(len(numbers)), np.zeros_like(numbers)
-            lefts = np.zeros((len(kinds), numbers.shape[1], numbers.shape[1]))
-            for g, kind in enumerate(kinds):
-                found = np.flatnonzero(group == g)
-                densities[found], means[found], lefts[g] = self._regress(
-                    dict(zip(parents, kind)), numbers[found]
-                )
-            log_joint = self._log_probability(filled) + densities
-            shares, known = _shares(log_joint, owner)
+        for _, known, completions in self._completing(codes, values):
             log_likelihood += known[np.isfinite(known)].sum()
             n_impossible += int(np.isneginf(known).sum())
             if counts:
-                found, *_ = self.discrete.expected_counts(filled, shares)
+                found, *_ = self.discrete.expected_counts(
+                    completions.codes, completions.shares
+                )
                 for table, more in zip(counts, found):
                     table += more
             for j, table in enumerate(moments):
-                _add_moments(table, self, j, filled, means, shares, lefts, group)
+                _add_moments(table, self.above[j], [*self.beside[j], j], completions)
         return counts, moments, log_likelihood, n_impossible
 
 
@@ -290,26 +271,23 @@ def _shares(log_joint, owner):
     return weights / total[owner], largest + np.log(total)
 
 
-def _add_moments(table, inference, j, codes, means, shares, lefts, group):
+def _add_moments(table, above, columns, of):
     """Add what completions say of a continuous node and its continuous parents."""
-    columns = [*inference.beside[j], j]
-    design = np.hstack([np.ones((len(means), 1)), means[:, columns]])
+    design = np.hstack([np.ones((len(of.means), 1)), of.means[:, columns]])
     shape = table.shape[:-2]
-    cells = np.zeros(len(codes), dtype=np.intp)
+    cells = np.zeros(len(of.codes), dtype=np.intp)
     if shape:
-        cells = np.ravel_multi_index(
-            tuple(codes[:, v] for v in inference.above[j]), shape
-        )
+        cells = np.ravel_multi_index(tuple(of.codes[:, v] for v in above), shape)
     flat = table.reshape(-1, *table.shape[-2:])
     for a, b in zip(*np.triu_indices(design.shape[1])):
         product = np.bincount(
-            cells, weights=shares * design[:, a] * design[:, b], minlength=len(flat)
+            cells, weights=of.shares * design[:, a] * design[:, b], minlength=len(flat)
         )
         flat[:, a, b] += product
         if a != b:
             flat[:, b, a] += product
-    # rows of one group are in one cell, and lack the same
-    _, first = np.unique(group, return_index=True)
-    spread = np.bincount(group, weights=shares)[:, None, None]
-    left = lefts[np.ix_(range(len(lefts)), columns, columns)] * spread
+    # completions of one kind are in one cell, and lack the same
+    _, first = np.unique(of.kind, return_index=True)
+    spread = np.bincount(of.kind, weights=of.shares)[:, None, None]
+    left = of.lefts[np.ix_(range(len(of.lefts)), columns, columns)] * spread
     np.add.at(flat[:, 1:, 1:], cells[first], left)
