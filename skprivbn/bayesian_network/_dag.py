@@ -134,23 +134,6 @@ def skeleton(adjacency):
     return adjacency | adjacency.T
 
 
-def v_structures(adjacency):
-    """Return the set of ``(i, k, j)``, i < j, with i -> k <- j and i, j not adjacent.
-
-    Undirected edges take no part.
-    """
-    arrows = adjacency & ~adjacency.T
-    adjacent = skeleton(adjacency)
-    found = set()
-    for k in range(len(adjacency)):
-        parents = np.flatnonzero(arrows[:, k])
-        apart = np.triu(~adjacent[np.ix_(parents, parents)], 1)
-        found.update(
-            (int(parents[a]), k, int(parents[b])) for a, b in np.argwhere(apart)
-        )
-    return found
-
-
 def apply_meek_rules(pdag):
     """Direct every undirected edge whose direction the other edges imply.
 
@@ -298,10 +281,8 @@ def to_cpdag(adjacency):
 
 
 def markov_equivalent(first, second):
-    """Whether two DAGs imply the same independences (Verma and Pearl, 1990)."""
-    return np.array_equal(skeleton(first), skeleton(second)) and (
-        v_structures(first) == v_structures(second)
-    )
+    """Whether two DAGs imply the same independences."""
+    return np.array_equal(to_cpdag(first), to_cpdag(second))
 
 
 def closure(graph):

@@ -67,8 +67,7 @@ def learning_structure(
     adjacency : ndarray of bool, shape (n_variables, n_variables)
         True at [i, j] for an edge from i to j.
     """
-    search = METHODS[method][ordering is not None]
-    return search(scores, ordering, max_parents, significance)
+    return METHODS[method](scores, ordering, max_parents, significance)
 
 
 def conditional_information(counts):
@@ -99,17 +98,6 @@ def conditional_information(counts):
     return max(nats / total.sum(), 0.0), int((free_x * free_y).sum())
 
 
-def _greedy_bic(scores, ordering, max_parents, significance):
-    """Add the best parent as long as the score rises, then drop what is not needed."""
-    adjacency = np.zeros((scores.n_variables,) * 2, dtype=bool)
-    for position, node in enumerate(ordering):
-        before = ordering[:position]
-        parents, _ = yield from adding_parents(scores, node, before, max_parents)
-        kept = yield from dropping_parents(scores, node, parents, parents)
-        adjacency[kept, node] = True
-    return adjacency
-
-
 def dropping_parents(scores, node, parents, suspects):
     """Return the parents without those suspects that lower the score."""
     yield from scores.asking([(node, parents, [])])
@@ -124,11 +112,18 @@ def dropping_parents(scores, node, parents, suspects):
         score = without[worst]
 
 
-def _climb_bic(scores, ordering, max_parents, significance):
-    """Add, remove or turn the edge that raises the score most, until none does."""
-    rules = EdgeRules.free(scores.n_variables, max_parents)
-    graph, _ = yield from climbing(scores, rules=rules)
-    return graph
+def _raise_bic(scores, ordering, max_parents, significance):
+    """Add the best parents and drop those not needed; or climb, without an ordering."""
+    if ordering is None:
+        rules = EdgeRules.free(scores.n_variables, max_parents)
+        return (yield from climbing(scores, rules=rules))[0]
+    adjacency = np.zeros((scores.n_variables,) * 2, dtype=bool)
+    for position, node in enumerate(ordering):
+        before = ordering[:position]
+        parents, _ = yield from adding_parents(scores, node, before, max_parents)
+        kept = yield from dropping_parents(scores, node, parents, parents)
+        adjacency[kept, node] = True
+    return adjacency
 
 
 class _Independence:
@@ -185,48 +180,29 @@ def _draft(independence):
     return sorted(dependent, key=lambda pair: -information[pair]), information
 
 
-def _ordered_tests(scores, ordering, max_parents, significance):
-    """Cheng, Bell and Liu with a given ordering: edges have a direction at once."""
+def _test_pairs(scores, ordering, max_parents, significance):
+    """Cheng, Bell and Liu: draft, thicken, thin; orient, if there is no ordering.
+
+    With an ordering edges have a direction at once.
+    """
     independence = _Independence(scores, significance)
-    n, rank = scores.n_variables, np.argsort(ordering)
-    adjacency = np.zeros((n, n), dtype=bool)
     dependent, information = yield from _draft(independence)
-    directed = [tuple(sorted(pair, key=lambda v: rank[v])) for pair in dependent]
+    is_ordered, edges = ordering is not None, np.zeros((scores.n_variables,) * 2, bool)
+    if is_ordered:
+        rank = np.argsort(ordering)
+        dependent = [tuple(sorted(pair, key=lambda v: rank[v])) for pair in dependent]
+
+    def set_edge(x, y, is_there):
+        edges[x, y] = is_there
+        if not is_ordered:
+            edges[y, x] = is_there
 
     def linked(x, y):
-        """Whether a path without colliders joins x and y."""
-        return bool(ancestors(adjacency, [x]) & ancestors(adjacency, [y]))
+        """Whether a path without colliders joins x and y: any, without directions."""
+        return bool(ancestors(edges, [x]) & ancestors(edges, [y]))
 
-    def separable(x, y):
-        # y's parents separate it from whatever is not its descendant
-        blocking = [v for v in np.flatnonzero(adjacency[:, y]).tolist() if linked(v, x)]
-        blocking.sort(key=lambda v: -information[min(v, y), max(v, y)])
-        found = yield from independence.separating(x, y, blocking, shrink=False)
-        return found is not None
-
-    postponed = []
-    for x, y in directed:
-        if linked(x, y):
-            postponed.append((x, y))
-        else:
-            adjacency[x, y] = True
-    for x, y in postponed:
-        adjacency[x, y] = not (yield from separable(x, y))
-    for x, y in reversed([edge for edge in directed if adjacency[edge]]):
-        adjacency[x, y] = False
-        adjacency[x, y] = not linked(x, y) or not (yield from separable(x, y))
-    return _limit_parents(adjacency, information, max_parents)
-
-
-def _unordered_tests(scores, ordering, max_parents, significance):
-    """Cheng, Bell and Liu without an ordering: draft, thicken, thin, orient."""
-    independence = _Independence(scores, significance)
-    n = scores.n_variables
-    edges = np.zeros((n, n), dtype=bool)
-    dependent, information = yield from _draft(independence)
-    # of pairs whose table is hidden, nothing is known
-    unknown = {pair for pair in information if scores.tables.hides(pair)}
-    separators = dict.fromkeys(information.keys() - unknown - set(dependent), ())
+    def best_first(nodes, y):
+        return sorted(nodes, key=lambda v: -information[min(v, y), max(v, y)])
 
     def on_paths(x, y):
         """Neighbours of x from which y can be reached without x, best first."""
@@ -234,37 +210,46 @@ def _unordered_tests(scores, ordering, max_parents, significance):
         without[x] = without[:, x] = False
         # the matrix is symmetric: ancestors are the connected component
         near = ancestors(without, [y]) & set(np.flatnonzero(edges[x]).tolist())
-        return sorted(near - {y}, key=lambda v: -information[min(v, y), max(v, y)])
+        return best_first(near - {y}, y)
 
     def separator(x, y):
-        for candidates in sorted((on_paths(x, y), on_paths(y, x)), key=len):
-            found = yield from independence.separating(x, y, candidates, shrink=True)
+        """Return what separates x and y; None if nothing does that is tried."""
+        if is_ordered:
+            # y's parents separate it from whatever is not its descendant
+            parents = np.flatnonzero(edges[:, y]).tolist()
+            tried = [best_first((v for v in parents if linked(v, x)), y)]
+        else:
+            tried = sorted((on_paths(x, y), on_paths(y, x)), key=len)
+        for candidates in tried:
+            found = yield from independence.separating(
+                x, y, candidates, shrink=not is_ordered
+            )
             if found is not None:
                 return found
         return None
 
+    # of pairs whose table is hidden, nothing is known
+    unknown = {pair for pair in information if scores.tables.hides(pair)}
+    separators = dict.fromkeys(information.keys() - unknown - set(dependent), ())
     postponed = []
     for x, y in dependent:
-        if y in ancestors(edges, [x]):
+        if linked(x, y):
             postponed.append((x, y))
         else:
-            edges[x, y] = edges[y, x] = True
+            set_edge(x, y, True)
     for x, y in postponed:
-        found = yield from separator(x, y)
-        edges[x, y] = edges[y, x] = found is None
-        separators[x, y] = found
+        separators[x, y] = found = yield from separator(x, y)
+        set_edge(x, y, found is None)
     for x, y in reversed(dependent):
-        if not edges[x, y]:
-            continue
-        edges[x, y] = edges[y, x] = False
-        found = None
-        if y in ancestors(edges, [x]):
-            found = yield from separator(x, y)
-        edges[x, y] = edges[y, x] = found is None
-        separators[x, y] = found
-    known = {pair: s for pair, s in sorted(separators.items()) if s is not None}
-    graph = extend_to_dag(direct_edges(edges, known))
-    return _limit_parents(graph, information, max_parents)
+        if edges[x, y]:
+            set_edge(x, y, False)
+            found = (yield from separator(x, y)) if linked(x, y) else None
+            separators[x, y] = found
+            set_edge(x, y, found is None)
+    if not is_ordered:
+        known = {pair: s for pair, s in sorted(separators.items()) if s is not None}
+        edges = extend_to_dag(direct_edges(edges, known))
+    return _limit_parents(edges, information, max_parents)
 
 
 def _limit_parents(adjacency, information, max_parents):
@@ -275,11 +260,7 @@ def _limit_parents(adjacency, information, max_parents):
     return adjacency
 
 
-#: name: (search without, search with an ordering)
-METHODS = {
-    "bic": (_climb_bic, _greedy_bic),
-    "cheng_bell_liu": (_unordered_tests, _ordered_tests),
-}
+METHODS = {"bic": _raise_bic, "cheng_bell_liu": _test_pairs}
 
 
 def crossing(adjacency, owners):
