@@ -177,26 +177,26 @@ class _Reader:
             else:
                 self.fail(f"expected ',' or {end!r}, got {value!r}")
 
+    def until(self, mark):
+        """Yield tokens up to a mark, which is taken, too."""
+        while (token := self.take(repr(mark)))[:2] != ("mark", mark):
+            yield token
+
     def skip_block(self):
         """Skip an optional name and everything in braces."""
-        while self.take("'{'")[:2] != ("mark", "{"):
-            pass
-        while self.take("'}'")[:2] != ("mark", "}"):
-            pass
+        for mark in ("{", "}"):
+            list(self.until(mark))
 
     def statement(self):
         """Return the words up to the next semicolon."""
-        found = []
-        while (token := self.take("';'"))[:2] != ("mark", ";"):
-            found.append(token[1])
-        return found
+        return [value for _, value, _ in self.until(";")]
 
 
 def _read_variable(reader):
     """Return the labels of a variable's states, typed and as written."""
     written, types = None, None
     reader.mark("{")
-    while (token := reader.take("'}'"))[:2] != ("mark", "}"):
+    for token in reader.until("}"):
         if token[1] == "property":
             words = reader.statement()
             if words[:1] == [_LABEL_TYPES]:
@@ -255,7 +255,7 @@ def _read_rows(reader, name, given, labels):
             "together, can be read"
         )
     rows, default = {}, None
-    while (token := reader.take("'}'"))[:2] != ("mark", "}"):
+    for token in reader.until("}"):
         if token[:2] == ("mark", "("):
             configuration = tuple(reader.words("a state", ")"))
             if len(configuration) != len(given):

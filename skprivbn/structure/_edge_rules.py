@@ -77,11 +77,6 @@ class EdgeRules:
         # edges that are forbidden in a circle say nothing of an order
         return closure(ahead if is_acyclic(ahead) else self.required)
 
-    def keeps(self, child, parents):
-        """Tell whether a family has what it must, and nothing that it may not."""
-        must = np.flatnonzero(self.required[:, child]).tolist()
-        return set(must) <= set(parents) and self.allowed[parents, child].all()
-
 
 def read_edge_rules(estimator):
     """Return what ``search_params=`` says about edges, of an estimator being fitted.

@@ -23,7 +23,7 @@ from skprivbn.federation._rows import sum_over_rows
 from skprivbn.structure._scores import FRACTION_BITS
 from skprivbn.structure._search import LocalScores, PairedScores, climbing, complete
 from skprivbn.structure._tables import Asked
-from skprivbn.structure.gaussian._search import exact_graph
+from skprivbn.structure.gaussian._search import exact_graph, scores_within
 from skprivbn.utils._memoise import memoise
 
 #: rows that a site needs for each number of its largest mechanism
@@ -437,13 +437,14 @@ class GaussianMechanisms(MechanismScores):
         adjacency : ndarray of bool of shape (n_variables, n_variables)
         """
         if self.n_variables <= MAX_EXACT:
-            return exact_graph(partial(self._of_subsets, rules), self.n_variables)[0]
+            scores = partial(scores_within, self._of_subsets, rules)
+            return exact_graph(scores, self.n_variables)[0]
         return complete(climbing(self, rules=rules, tabu_length=self.n_variables))[0]
 
-    def _of_subsets(self, rules, child):
+    def _of_subsets(self, child):
         found = np.full(2**self.n_variables, -np.inf)
         for node, *parents in self._known:
-            if node == child and rules.keeps(child, parents):
+            if node == child:
                 subset = sum(1 << parent for parent in parents)
                 found[subset] = self.score(child, parents)
         return found

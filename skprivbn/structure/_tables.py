@@ -15,7 +15,7 @@ from skprivbn.federation import TooFewRows
 from skprivbn.federation.gate import are_few
 from skprivbn.graphical_model._release import TablesTerms, gap_rule
 from skprivbn.graphical_model._states import public_states
-from skprivbn.graphical_model._tables import Contribution, TableLayout
+from skprivbn.graphical_model._tables import Contribution
 from skprivbn.privacy._options import delta_of
 
 #: cells of one table
@@ -420,26 +420,6 @@ def _cliques(n_columns, max_parents, known):
             "columns"
         )
     return [list(members) for members in combinations(range(n_columns), size)]
-
-
-def read_tables(counts, terms, noise):
-    """Return what was released as tables, in records.
-
-    Parameters
-    ----------
-    counts : ndarray of int64
-        The noisy sum.
-    terms : TablesTerms
-    noise : DistributedNoise
-
-    Returns
-    -------
-    tables : ReleasedTables
-    """
-    layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
-    unit = terms.contribution.unit
-    found = {tuple(c): t for c, t in zip(terms.cliques, layout.split(counts / unit))}
-    return ReleasedTables(found, terms.sizes, (noise.std / unit) ** 2)
 
 
 class RowCounts:

@@ -46,6 +46,7 @@ from skprivbn.utils._sklearn import (
     StrOptions,
     fill_params,
     moved_into,
+    settings_in,
 )
 from skprivbn.utils._typing import RandomStateLike
 
@@ -59,10 +60,10 @@ ADMM_PARAMS = {
     "acyclicity": [StrOptions(set(ACYCLICITY))],
     "loss_scale": [Interval(Real, 0, None, closed="neither")],
 }
-#: settings of `mlp_params`
+#: settings of `mlp_params`, and what they are if nobody says otherwise
 MLP_PARAMS = {
-    "n_hidden": [Interval(Integral, 1, None, closed="left")],
-    "lambda2": [Interval(Real, 0, None, closed="left")],
+    "n_hidden": ([Interval(Integral, 1, None, closed="left")], 10),
+    "lambda2": ([Interval(Real, 0, None, closed="left")], 0.01),
 }
 
 
@@ -371,9 +372,7 @@ class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
             return self._terms(
                 n_parties, problem, rho1=1e-3, rho2=0.05, gamma2=1.12, loss_scale=None
             )
-        mlp = fill_params(
-            "mlp_params", self.mlp_params, MLP_PARAMS, n_hidden=10, lambda2=0.01
-        )
+        mlp = settings_in("mlp_params", self.mlp_params, MLP_PARAMS)
         n_hidden = mlp["n_hidden"]
         n_free = n_free_of_mlp(self.n_features_in_, n_hidden)
         problem = {"lambda1": 0.01, "n_maps": n_hidden, "n_free": n_free} | given

@@ -55,17 +55,17 @@ from skprivbn.utils._sklearn import (
     RenamedParameters,
     StrOptions,
     _fit_context,
-    fill_params,
     moved_into,
+    settings_in,
 )
 from skprivbn.utils._typing import RandomStateLike, TableLike
 from skprivbn.utils._validation import as_seen
 
-#: settings of `search_params`
+#: settings of `search_params`, and what they are if nobody says otherwise
 SEARCH_PARAMS = {
-    "significance": [Interval(Real, 0, 1, closed="neither")],
-    "post_process": ["boolean"],
-    "min_cell_count": [Interval(Integral, 0, None, closed="left")],
+    "significance": ([Interval(Real, 0, 1, closed="neither")], 0.01),
+    "post_process": (["boolean"], True),
+    "min_cell_count": ([Interval(Integral, 0, None, closed="left")], 0),
 }
 
 
@@ -489,14 +489,7 @@ class CollectiveBayesianNetwork(
             seed=check_random_state(self.random_state).bytes(16),
             backend=CountBackend.of(self.backend),
             model=model and self._local_models(model),
-            **fill_params(
-                "search_params",
-                self.search_params,
-                SEARCH_PARAMS,
-                significance=0.01,
-                post_process=True,
-                min_cell_count=0,
-            ),
+            **settings_in("search_params", self.search_params, SEARCH_PARAMS),
         )
 
     def _local_models(self, model):
@@ -512,9 +505,8 @@ class CollectiveBayesianNetwork(
         return model is not None or self.n_std is not None
 
     def _warn(self, partition):
-        if partition.n_parties == 1:
-            warn_of_one_holder(partition)
-        elif self.disclosure == "rows":
+        warn_of_one_holder(partition)
+        if partition.n_parties > 1 and self.disclosure == "rows":
             warn_leak(
                 'disclosure="rows" sends rows of all sites to the first of them, the '
                 'centre, which joins them; disclosure="private_counts" sends none'

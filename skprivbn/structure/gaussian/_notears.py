@@ -63,17 +63,15 @@ def trace_expm(squared):
     return float(np.trace(exponential) - len(squared)), exponential.T
 
 
-def log_det(squared, scale=1.0):
-    """DAGMA's measure of cycles, ``-log det(s I - M) + d log s``.
+def log_det(squared):
+    """DAGMA's measure of cycles, ``-log det(I - M)``.
 
-    Defined where the spectral radius of `squared` is below `scale`; ``inf`` elsewhere.
+    Defined where the spectral radius of `squared` is below one; ``inf`` elsewhere.
 
     Parameters
     ----------
     squared : ndarray of shape (d, d)
         Non-negative matrix, usually the elementwise square of the weights.
-    scale : float, default=1.0
-        The `s` of the formula.
 
     Returns
     -------
@@ -91,7 +89,7 @@ def log_det(squared, scale=1.0):
     if not isfinite(squared.sum()):
         return inf, np.zeros_like(squared)
     matrix = -squared
-    matrix.flat[:: d + 1] += scale
+    matrix.flat[:: d + 1] += 1.0
     factors, pivots, failed = dgetrf(matrix)
     if failed:
         return inf, np.zeros_like(squared)
@@ -99,8 +97,7 @@ def log_det(squared, scale=1.0):
     # an M-matrix has a non-negative inverse, and only an M-matrix does
     if inverse.min() < -1e-12 * inverse.max():
         return inf, np.zeros_like(squared)
-    diagonal = np.abs(factors.diagonal())
-    return float(d * log(scale) - np.log(diagonal).sum()), inverse.T
+    return -float(np.log(np.abs(factors.diagonal())).sum()), inverse.T
 
 
 ACYCLICITY = {"expm": trace_expm, "logdet": log_det}

@@ -133,14 +133,14 @@ def _exact(moments, options):
     scores = gaussian_scores(covariance, effective_rows(moments), penalty=penalty)
     rules = options.get("rules")
     if rules is not None:
-        scores = partial(_scores_within, scores, rules)
+        scores = partial(scores_within, scores, rules)
     graph, _ = exact_graph(scores, len(covariance))
     cpdag = to_cpdag(graph)
     # of the graphs that score alike, not the one that rounding errors prefer
     return FoundGraph(graph if rules is not None else extend_to_dag(cpdag), cpdag)
 
 
-def _scores_within(scores, rules, child):
+def scores_within(scores, rules, child):
     """Return the scores of all subsets as parents, of those that rules allow."""
     found, bits = scores(child), 1 << np.arange(len(rules.allowed))
     subsets = np.arange(len(found))

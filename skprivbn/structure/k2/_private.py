@@ -45,11 +45,10 @@ from skprivbn.structure._discrete_columns import (
     score_columns,
 )
 from skprivbn.structure._edge_rules import check_ordering, warn_of_column_order
-from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT
+from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT, warn_of_one_holder
 from skprivbn.structure._tables import check_table_sizes
 from skprivbn.structure.k2._pooled import SEARCH_CONSTRAINTS, K2NetworkMixin
 from skprivbn.structure.k2._program import K2Terms, private_k2
-from skprivbn.utils import warn_leak
 from skprivbn.utils._sklearn import Interval, StrOptions, _fit_context
 from skprivbn.utils._typing import TableLike
 from skprivbn.utils._validation import as_seen
@@ -298,11 +297,8 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             sizes = check_columns_at_hand(partition, terms.states, gaps)
         if sizes is not None:
             check_table_sizes(sizes, terms.ordering, self.max_parents)
-        if partition.n_parties == 1 and noise is None:
-            warn_leak(
-                "all columns are taken to be one party's: this is plain K2 with "
-                "nobody to hide anything from; pass parties= to say who holds what"
-            )
+        if noise is None:
+            warn_of_one_holder(partition)
         if self.max_parents > 0:
             warn_of_column_order(self.ordering, partition.feature_names)
         spent = charge(self, "network", rho=noise and noise.rho, unit=terms.protects)

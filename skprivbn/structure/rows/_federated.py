@@ -46,7 +46,7 @@ from skprivbn.structure._learnt import (
 )
 from skprivbn.structure._scores import CRITERIA
 from skprivbn.structure._search import complete
-from skprivbn.structure._tables import noisy_terms, read_tables, sets_in
+from skprivbn.structure._tables import ReleasedTables, noisy_terms, sets_in
 from skprivbn.structure.rows._checks import (
     COUNT_PARAMS,
     SEARCH_PARAMS,
@@ -80,19 +80,11 @@ from skprivbn.utils._sklearn import (
 from skprivbn.utils._typing import RandomStateLike
 
 
-class RowNetworkMixin(DiscreteNetworkMixin):
-    """Likelihood, completion and sampling through the fitted `network_`."""
-
-    _networks = (BayesianNetwork, ConditionalGaussianBayesianNetwork)
-    # what is learnt from rows is scored on rows, not on columns of parties
-    _scores_columns = None
-
-
 class FederatedBayesianNetwork(
     EitherPartitionMixin,
     RenamedParameters,
     CallbackSupportMixin,
-    RowNetworkMixin,
+    DiscreteNetworkMixin,
     PrivateEstimator,
 ):
     """Learn a discrete Bayesian network from rows that several parties hold.
@@ -307,6 +299,9 @@ class FederatedBayesianNetwork(
         "verbose": ["verbose"],
     }
     _backends = BACKENDS
+    _networks = (BayesianNetwork, ConditionalGaussianBayesianNetwork)
+    # what is learnt from rows is scored on rows, not on columns of parties
+    _scores_columns = None
     _renamed = {
         **moved_into("search_params", SEARCH_PARAMS),
         **moved_into("count_params", COUNT_PARAMS),
@@ -470,15 +465,17 @@ class FederatedBayesianNetwork(
             (counts,) = federation.released
         declare_noise(federation.ledger, noise, what, release.protects)
         self.ledger_, self.privacy_spent_ = federation.ledger, spent
-        tables = read_tables(counts, release, noise)
-        self._report_noise(counts, release, noise, partition.n_parties)
+        layout = TableLayout(release.cliques, release.sizes, release.ties)
+        unit = release.contribution.unit
+        noisy = Released.from_counts(layout, counts, unit, noise).tables
+        self._report_noise(noisy, release, noise, partition.n_parties)
+        released = dict(zip(layout.cliques, layout.split(noisy.values)))
+        tables = ReleasedTables(released, release.sizes, noisy.std[0] ** 2)
         found = complete(learning_from(terms, tables, tables.n_samples))
         return found | {"states": release.states, "n_samples": tables.n_samples}
 
-    def _report_noise(self, counts, terms, noise, n_parties):
+    def _report_noise(self, released, terms, noise, n_parties):
         search = terms.search
-        layout = TableLayout(terms.cliques, terms.sizes, terms.ties)
-        released = Released.from_counts(layout, counts, search.record, noise).tables
 
         def std_with(delta):
             changed = replace(terms, delta=delta)
