@@ -239,8 +239,8 @@ class Search:
         if self.n_regressions == 0:
             # rows weigh nearly the same at the start: these are the features' products
             self.turn = np.eye(size)
-            rows, columns = [self._working_rows()], self.survey.columns
-            check_shares(self.me, rows, information, columns)
+            nodes = np.zeros((self.data.n_categories, 1))
+            self._check_shares(self.data.predictor(self.parameters, nodes), information)
             if weight**2 > _ENOUGH * size * squares:
                 gradient, information = self._turn(gradient, information)
         elif self.n_regressions == 1:
@@ -261,11 +261,11 @@ class Search:
             self._decide()
         return rest
 
-    def _working_rows(self):
-        """Return own features times the roots of their weights at the start."""
-        data, nodes = self.data, np.zeros((self.data.n_categories, 1))
-        eta = data.predictor(self.parameters, nodes)
-        return np.sqrt(data.derivatives(eta).weight) * data.X
+    def _check_shares(self, eta, information):
+        """Refuse a coefficient that is nearly one row's, as rows are weighed there."""
+        weights = self.data.derivatives(eta.reshape(-1, 1)).weight
+        rows = [np.sqrt(weights) * self.data.X]
+        check_shares(self.me, rows, information, self.survey.columns)
 
     def _turn(self, gradient, information):
         """Decorrelate nearly collinear features; return derivatives by the new ones."""
@@ -440,12 +440,16 @@ class Search:
     def estimate(self, total):
         """Return the estimates, from the sums of all parties."""
         slope, alone = np.split(total, [Slope.length(len(self.final))])
+        slope = Slope.from_flat(slope, len(self.final))
+        # rows that are predicted without error have little weight by now
+        information = slope.complete[: self.n_fixed, : self.n_fixed]
+        self._check_shares(self.integral.predictors(self.final), information)
         effects, closed = self.effects.copy(), ~self.integral.is_opened
         effects[closed] = alone.reshape(-1, effects.shape[1])
         return estimate(
             self.survey,
             self.final,
-            Slope.from_flat(slope, len(self.final)),
+            slope,
             effects,
             self.turn,
             collinear=self.collinear,

@@ -361,3 +361,39 @@ def test_columns_that_belong_together_are_named():
     assert refuses(me, X, X.T @ X) == (0, 1, 3)
     assert refuses(me, X, X.T @ X, [None, "x", 0, "y"]) == ("x", "y")
     assert refuses(me, np.zeros((9, 2)), np.zeros((2, 2))) is None
+
+
+def died_near_boundary(folder, died, n_near=1):
+    """Return sites with a flag that few have of whom a model is not sure who died."""
+    rng = np.random.default_rng(0)
+    dose = 6 * rng.normal(size=(3, N_ROWS))
+    dead = rng.random(dose.shape) < 1 / (1 + np.exp(-1.5 * dose))
+    flag = np.zeros(dose.shape)
+    sure = tuple(np.argwhere(np.abs(dose) > 8)[:59].T)
+    flag[sure], dead[sure] = 1.0, dose[sure] > 0
+    near = slice(7, 7 + n_near)
+    flag[0, near], dose[0, near], dead[0, near] = 1.0, 0.3, np.arange(n_near) % 2 ^ died
+    tables = {
+        name: [[*row, "yes" if y else "no"] for row, y in zip(rows.tolist(), of_site)]
+        for name, rows, of_site in zip(NAMES, np.dstack([dose, flag]), dead)
+    }
+    columns = {"dose": '"float"', "flag": '"float"', "died": COLUMNS["died"]}
+    folder.mkdir(exist_ok=True)
+    return open_sites(folder, tables, columns, ESTIMATORS, "max_exact_numbers = 3")
+
+
+def test_attack_an_outcome_of_the_only_row_that_has_weight_at_the_end(
+    tmp_path, monkeypatch
+):
+    def effect(sites):
+        rows = sites.rows(["dose", "flag"])
+        return PrivateGLMMClassifier().fit(rows, y="died").coef_.ravel()[1]
+
+    both = [died_near_boundary(tmp_path / f"{died}", died) for died in (0, 1)]
+    for sites in both:
+        with pytest.raises(PartyError) as caught:
+            effect(sites)
+        assert (caught.value.code, caught.value.columns) == ("too-few-rows", ("flag",))
+    assert abs(effect(died_near_boundary(tmp_path / "six", 0, 6))) < 2
+    without_shares(monkeypatch)
+    assert effect(both[0]) < -2 < 2 < effect(both[1])
