@@ -195,7 +195,7 @@ def test_columns(tmp_path, companies):
         for name, held in OWN.items()
     }
     sites = open_sites(tmp_path, "customers", companies, kinds)
-    assert_same(columns_script(sites.columns(key="customer_id", **open_)), here)
+    assert_same(columns_script(sites.columns(keys="customer_id", **open_)), here)
 
 
 def labels_script(rows):

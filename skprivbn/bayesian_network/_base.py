@@ -291,10 +291,17 @@ def check_found(name, labels):
     """Return the labels of a column in order, whole numbers as integers."""
     labels = sorted_states(np.fromiter(labels, dtype=object))
     if len(labels) > MAX_STATES:
+        advice = "declare its states, or leave it out if it is a key or a date"
+        if not isinstance(labels[0], str):
+            advice = (
+                "discretise it first, for example by pandas.cut(..., labels=False), "
+                "declare its states, or take FederatedBayesianNetwork with "
+                f"states={{{name!r}: 'continuous'}}; leave it out if it numbers the "
+                "rows"
+            )
         raise ValueError(
             f"column {name!r} has {len(labels)} different values, more than "
-            f"{MAX_STATES}: discretise it first, or declare its states; leave "
-            "it out if it numbers the rows"
+            f"{MAX_STATES}: {advice}"
         )
     for label in labels:
         if isinstance(label, float) and not label.is_integer():

@@ -1,4 +1,4 @@
-"""``python -m skprivbn.federation``: what the owner of a startup kit runs."""
+"""``python -m skprivbn.federation``: commands for owners of startup kits."""
 
 import argparse
 import os
@@ -57,16 +57,16 @@ def main(arguments=None):
         "audit",
         lambda said: _audit(said.file, said.last),
         "print the audit log of a site in plain words, and check that it is whole",
-        "Print who asked what, what left the site and how it ended. The exit code is 1 "
-        "if a record was changed, taken out or put in between.",
+        "Print every question, its numbers that left the site, and its outcome. The "
+        "exit code is 1 if a record was changed, removed or inserted.",
         "file",
         "a site's kit, or its local/skprivbn_audit.jsonl",
     )
-    option("--last", type=int, help="print only so many records")
+    option("--last", type=int, help="number of records to print; default: all")
     add(
         "status",
         lambda said: _say(describe_kit(said.kit)),
-        "say what runs and what waits, at a site or (admin) everywhere",
+        "show running processes and pending questions; an admin's kit: everywhere",
     )
     option = add("abort", _abort, "end a job that status lists", whose="an admin's")
     option("job")
@@ -78,9 +78,9 @@ def main(arguments=None):
     add(
         "health",
         _health,
-        "say as JSON whether a site or the server is well, for a monitor",
+        "report the health of a site or the server as JSON, for monitoring",
         "Look at certificate, policy, process, server, site file, state and audit log; "
-        "not at data. The exit code is 1 if something is not well.",
+        "not at data. The exit code is 1 on a problem.",
     )
     option = add(
         "console",
@@ -94,13 +94,13 @@ def main(arguments=None):
     option = add(
         "new-site",
         _new_site,
-        "look at the data of a site and draft its site file",
+        "draft the site file from the data of a site",
         "Write a commented local/skprivbn_site.toml, for a person to read and correct. "
-        "Everything that is asked is noisy until it says otherwise.",
+        "The draft permits noisy answers only, each after approval by a person.",
     )
     option("--data", help="CSV or Parquet file")
     option("--peers", nargs="+", help="names of all sites of the study")
-    option("--name", default="data", help="of the dataset")
+    option("--name", default="data", help="name of the dataset")
     option("--epsilon", type=float, default=1.0, help="privacy budget")
     option = add(
         "new-study",
@@ -110,7 +110,7 @@ def main(arguments=None):
         "kits. Whoever runs this could impersonate everybody: give each participant "
         "their folder over a channel that you trust, and delete it here.",
         "folder",
-        "of the study, a new one",
+        "new folder of the study",
     )
     option("--name", default="study")
     option("--server", required=True, help="name of the server's machine")

@@ -478,11 +478,11 @@ class RemoteColumns(RemoteData):
         The columns of each site.
     schema : dict of str to str or list of str
         What each column holds.
-    key : str, default=None
+    keys : str, default=None
         Column with the keys of the records, at every site. Without, records are
         aligned by order.
     max_records, reveal_membership : int or None and bool
-        With `key`, as of ``VerticalPartition``.
+        With `keys`, as of ``VerticalPartition``.
 
     Attributes
     ----------
@@ -507,7 +507,7 @@ class RemoteColumns(RemoteData):
         dataset: str,
         columns: dict[str, list[str]],
         schema: dict[str, str | list[str]],
-        key: str | None = None,
+        keys: str | None = None,
         *,
         max_records: int | None = None,
         reveal_membership: bool = False,
@@ -515,7 +515,7 @@ class RemoteColumns(RemoteData):
         self._connection = connection
         self.dataset, self.names, self.schema = dataset, tuple(columns), dict(schema)
         self.max_records, self.reveal_membership = max_records, reveal_membership
-        self.columns, self.key, self.has_keys = columns, key, key is not None
+        self.columns, self.keys, self.has_keys = columns, keys, keys is not None
         self.owners = find_owners(columns)
         self.feature_names = list(self.owners)
         self.as_float, self.finite = False, True
@@ -558,7 +558,7 @@ class RemoteColumns(RemoteData):
         return columns
 
     def _read_by(self):
-        return self.columns, {"keys": self.key} if self.has_keys else {}, []
+        return self.columns, {"keys": self.keys} if self.has_keys else {}, []
 
     def __repr__(self):
         return f"RemoteColumns({self.dataset!r} at {count_columns(self.columns)})"

@@ -63,6 +63,18 @@ JOIN = "session.join"
 _REQUEST_TYPES = {"session": bytes, "sequence": int, "operation": str, "payload": dict}
 
 
+class _Block(dict):
+    """A party's data by role; a missing target is explained."""
+
+    def __missing__(self, role):
+        advice = ": pass it to fit"
+        if role == "y":
+            advice += (
+                ", and derive the estimator from ClassifierMixin or RegressorMixin"
+            )
+        raise KeyError(f"the block has no {role!r}{advice}")
+
+
 class Runner:
     """Runs one party's side of a session.
 
@@ -284,7 +296,7 @@ class Runner:
             self._digits = self._session.round_results
         agreement, policy = self._agreement, self._policy
         me = Me(
-            self._block,
+            _Block(self._block),
             self._terms,
             self.name,
             agreement.roster,

@@ -291,8 +291,8 @@ def refuse_missing(
     where = _of_party(holder)
     if ensure_all_finite != "allow-nan" and missing.any():
         raise ValueError(
-            f"X contains NaN in {_columns(missing, names)}{where}: whoever holds these "
-            f"rows has to drop or complete them{otherwise}"
+            f"X contains NaN in {_columns(missing, names)}{where}: leave out (dropna) "
+            f"or complete these rows{otherwise}"
         )
     if infinite.any():
         raise ValueError(
@@ -310,7 +310,7 @@ def other_ways(estimator: Any, *, of_rows: bool = True) -> str:
         options = sorted(known - {"auto", "error"})
         words = f", or you set missing={' or '.join(map(repr, options))}"
     if not of_rows:
-        return words  # a column is one party's, who needs nobody to complete it
+        return f"{words}; without keys=, all parties leave out the same rows"
     return (
         f"{words}; all parties together can with "
         "skprivbn.preprocessing.FederatedSimpleImputer"

@@ -184,7 +184,7 @@ def test_columns_of_several_sites_are_scored_but_not_completed(federation):
                 method(given)
     model.fit(columns)
     assert model.score(columns) == pytest.approx(model.score(table), abs=1e-6)
-    aligned = federation.columns(list(PEOPLE), key="person", reveal_membership=True)
+    aligned = federation.columns(list(PEOPLE), keys="person", reveal_membership=True)
     assert model.score(aligned) == pytest.approx(model.score(table), abs=1e-6)
     gaussian = FederatedGaussianBayesianNetwork("bic").fit(columns)
     for given in (columns, aligned):

@@ -575,3 +575,13 @@ def test_what_cannot_be_sent_is_the_mistake_of_the_program():
     with pytest.raises(PartyError, match="a set cannot be sent") as caught:
         run(returns_a_set)
     assert caught.value.code == "failed"
+
+
+def test_a_target_that_does_not_reach_a_program_is_explained():
+    @program(Terms)
+    def adds_outcomes(me):
+        yield Sum([me.block["y"].sum()], "outcomes", COUNTS)
+
+    with pytest.raises(PartyError) as caught:
+        run(adds_outcomes)
+    assert "derive the estimator from ClassifierMixin" in str(caught.value.__cause__)

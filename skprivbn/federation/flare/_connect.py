@@ -271,7 +271,7 @@ class FlareFederation:
     def columns(
         self,
         columns: Sequence[str] | None = None,
-        key: str | None = None,
+        keys: str | None = None,
         *,
         owner: Mapping[str, str] | None = None,
         max_records: int | None = None,
@@ -284,23 +284,23 @@ class FlareFederation:
         columns : sequence of str, default=None
             Which columns, in the order of each site's file; all that are no keys if
             None.
-        key : str, default=None
-            Key column of every site by which records are aligned, in private. Without,
-            all sites must hold the same records in the same order.
+        keys : str, default=None
+            Name of the key column of every site. Records are aligned by it, in private;
+            None means that all sites hold the same records in the same order.
         owner : dict of str to str, default=None
             Of columns that several sites hold, the site whose copy counts.
         max_records : int, default=None
-            With `key`: most records of a site; lists of keys are filled up to it.
+            With `keys`: most records of a site; lists of keys are filled up to it.
         reveal_membership : bool, default=False
-            With `key`: True says that sites may learn which of their records all others
-            have, too; otherwise every fit warns.
+            With `keys`: True says that sites may learn which of their records all
+            others have, too; otherwise every fit warns.
 
         Returns
         -------
         columns : RemoteColumns
             To be passed as `X`.
         """
-        held = self._introduction.columns_of_each(columns, key)
+        held = self._introduction.columns_of_each(columns, keys)
         names = keep_owned({name: list(mine) for name, mine in held.items()}, owner)
         schema = {
             column: held[name][column]
@@ -312,7 +312,7 @@ class FlareFederation:
             self.dataset,
             names,
             schema,
-            key,
+            keys,
             max_records=max_records,
             reveal_membership=reveal_membership,
         )

@@ -308,11 +308,12 @@ def _look_at_site(kit):
     except PartitionError as error:
         return [Finding("site file", False, str(error))]
     problems = check_peers(kit, site_file)
-    words = "; ".join(problems) or f"{len(site_file.datasets)} datasets"
+    n = len(site_file.datasets)
+    words = "; ".join(problems) or f"{n} dataset{'s' * (n != 1)}"
     findings = [Finding("site file", not problems, words)]
     for dataset in site_file.datasets.values():
         problems = check_state(dataset)
-        words = "; ".join(problems) or "what is asked and spent can be written down"
+        words = "; ".join(problems) or "questions and costs can be recorded"
         findings.append(Finding(f"state of {dataset.name}", not problems, words))
     return [*findings, _look_at_log(site_file), _look_at_questions(site_file)]
 

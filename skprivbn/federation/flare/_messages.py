@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -155,7 +155,7 @@ class Introduction:
         }
 
     def columns_of_each(
-        self, wanted: Sequence[str] | None, key: str | None
+        self, wanted: Sequence[str] | None, keys: str | None
     ) -> dict[str, dict]:
         """Return the columns that each site holds, beside keys.
 
@@ -163,20 +163,26 @@ class Introduction:
         ----------
         wanted : sequence of str or None
             Which ones; None is all.
-        key : str or None
-            Column of keys that every site must have.
+        keys : str or None
+            Key column that every site must have.
 
         Returns
         -------
         held : dict of str to dict
             What each column holds, by site; without sites that hold none.
         """
+        for keyword, of_parties in {"columns": wanted, "keys": keys}.items():
+            if isinstance(of_parties, Mapping):
+                raise PartitionError(
+                    f"{keyword}= takes names of columns, not a mapping by site: site "
+                    "files declare columns, and owner= chooses one of several copies"
+                )
         held = {}
         for name, declared in self.columns.items():
-            if key is not None and declared.get(key) != "key":
+            if keys is not None and declared.get(keys) != "key":
                 raise PartitionError(
-                    f"site {name!r} has no key column {key!r}; its file can give one "
-                    f'this name: {key} = {{kind = "key", from = "customer_no"}}'
+                    f"site {name!r} has no key column {keys!r}; its file can give one "
+                    f'this name: {keys} = {{kind = "key", from = "customer_no"}}'
                 )
             held[name] = {
                 column: kind

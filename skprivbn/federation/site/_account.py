@@ -143,7 +143,7 @@ class Account:
             )
 
     def describe(self):
-        """Return what the dataset has spent and told so far, in words."""
+        """Return what the dataset has spent and disclosed so far, in words."""
         return describe_spent(self._state, self._dataset)
 
     def _look(self):
@@ -324,7 +324,7 @@ def spent_epsilon(dataset, charges):
 
 
 def describe_spent(state, dataset):
-    """Return what a dataset has spent and told, in words.
+    """Describe what a dataset has spent and disclosed.
 
     Parameters
     ----------
@@ -348,7 +348,7 @@ def describe_spent(state, dataset):
     n_refused = refused.count(dataset.version)
     return (
         f"version {dataset.version}: {used}, {spent}, {n_refused} of "
-        f"{dataset.max_refusals} refusals; exact numbers told: "
+        f"{dataset.max_refusals} refusals; exact numbers disclosed: "
         f"{', '.join(numbers) or 'none'}"
     )
 

@@ -154,7 +154,7 @@ def draft_site_file(path, folder, peers, name="data", epsilon=1.0):
     name : str, default="data"
         Of the dataset.
     epsilon : float, default=1.0
-        Budget. Nothing may be told without noise until a person says so.
+        Budget. The draft refuses exact answers until a person permits them.
 
     Returns
     -------
@@ -183,11 +183,12 @@ def draft_site_file(path, folder, peers, name="data", epsilon=1.0):
         *_entry("estimators", sorted(announced(PROTOCOLS, OURS))),
         f"# {ENTRIES['budget']}",
         f"budget = {{epsilon = {epsilon:g}, delta = 1e-6}}",
-        "# Without noise nothing is told. To allow it: max_exact_numbers = 3",
+        "# Exact answers are refused. To permit them to trusted researchers, write",
+        "# max_exact_numbers = 3",
         *_entry("approve", "ask"),
         "",
-        "# Columns that are not listed do not exist for anybody else. Names of columns",
-        "# and categories are told to researchers.",
+        "# Columns that are not listed are invisible to others. Researchers read the",
+        "# names of columns and categories.",
         f"[datasets.{json.dumps(name)}.columns]",
     ]
     for column, look in looks.items():
@@ -259,10 +260,14 @@ class _Look:
     def lines(self, column):
         """Return the declaration of the column, with what was seen as a comment."""
         key = json.dumps(column, ensure_ascii=False)
-        gaps = f"; {self.n_gaps} of {self.n_rows} rows lack it" * bool(self.n_gaps)
+        gaps = ""
+        if self.n_gaps:
+            gaps = f"; {self.n_gaps} of {self.n_rows} rows have no value"
         n_values = len(self.values)
         if 0 < n_values <= MAX_CATEGORIES and (self.is_whole or not self.is_number):
             kind, words = sorted(self.values), "categories"
+            if self.is_whole:
+                words += '; write "int" if they are counts'
         elif self.is_number:
             kind = "int" if self.is_whole and not self.n_gaps else "float"
             words = "numbers"

@@ -192,12 +192,12 @@ def check_keys(table, known, needed, where):
 #: what each entry of a site file means, for people who have never seen one
 OF_SITE = {
     "min_parties": "The fewest sites of a session, this one included. With two, each "
-    "can subtract its own part of a sum and has the other's.",
+    "site can subtract its own part of a sum and read the other's.",
     "peers": "The sites that this one takes part with. Sessions with others are "
     "refused.",
-    "audit_log": "The file in which every question is written down.",
-    "state": "The folder in which is counted what was asked and spent. Back it up; "
-    "never put an older copy back.",
+    "audit_log": "The file that records every question.",
+    "state": "The folder that records questions and costs. Back it up; never restore "
+    "an older copy.",
     "results": "The folder for predictions, which stay at this site.",
     "notify": "The command that is run, with the question as its input, when a "
     "question waits for a person.",
@@ -205,36 +205,36 @@ OF_SITE = {
 #: the same of a dataset
 OF_DATASET = {
     "min_parties": OF_SITE["min_parties"],
-    "path": "The file with the rows, from the folder of this file unless it begins "
-    "with /.",
-    "sql": "The query whose rows are used. Nobody else can change it.",
-    "csv": "How the CSV file is written.",
-    "missing": "Cells that stand for nothing, beside empty ones.",
+    "path": "The file with the rows, relative to the folder of this file unless it "
+    "begins with /.",
+    "sql": "The query whose rows are used. Only people at this site can change it.",
+    "csv": "The format of the CSV file.",
+    "missing": "Cells without a value, beside empty ones.",
     "version": "The version of the data. Exact numbers are counted for each version.",
-    "min_rows": "No number is told that is about fewer rows of all sites together; "
-    "a site with fewer does not take part.",
-    "min_cell_count": "Counts of exact tables below this are hidden.",
-    "estimators": "What may be fitted. Anything else is refused.",
-    "backends": "How sums may be hidden from everybody but the sites.",
-    "presets": "Which parameters of the encryption may be chosen.",
-    "max_exact_fits": "How many fits without noise one version of the data allows.",
-    "max_exact_numbers": "How many numbers may be told without noise, for each row, "
-    "over the life of a version of the data. Against a hostile researcher, only "
-    "noise protects.",
-    "round_results": "How many significant digits exact numbers have that a "
-    "researcher gets. It blunts comparing two fits, and does not end it.",
-    "max_refusals": "How many questions on one version of the data may end without an "
-    "answer after data were read: a refusal, too, tells something.",
-    "steps": "Transformers in front of exact questions that are taken though this site "
-    "has not helped to fit them.",
+    "min_rows": "Every number is about at least this many rows of all sites together. "
+    "A site with fewer rows does not take part.",
+    "min_cell_count": "Counts of exact tables below this are suppressed.",
+    "estimators": "The estimators that may be fitted. Others are refused.",
+    "backends": "The permitted ways to hide sums from everybody but the sites.",
+    "presets": "The permitted parameters of the encryption.",
+    "max_exact_fits": "The number of fits without noise to one version of the data.",
+    "max_exact_numbers": "The most exact numbers that researchers get for each row, "
+    "over the life of a version of the data. Only noise protects against a hostile "
+    "researcher.",
+    "round_results": "The significant digits of exact numbers for researchers. Fewer "
+    "digits make the comparison of two fits less precise, but do not prevent it.",
+    "max_refusals": "The number of questions on one version of the data that may end "
+    "without an answer after data were read: a refusal reveals something, too.",
+    "steps": "Preprocessing steps of exact questions that are accepted although this "
+    "site has not helped to fit them.",
     "max_rounds": "The most rounds of one fit.",
-    "budget": "The privacy budget: epsilon bounds what all noisy answers together tell "
-    "about one row or person. It is spent, and does not come back.",
-    "individual": "The column that names the person behind each row. Noise then hides "
+    "budget": "The privacy budget: epsilon bounds what all noisy answers together "
+    "reveal about one row or person. Spent budget does not come back.",
+    "individual": "The column that names the person of each row. Noise then hides "
     "all rows of one person together.",
-    "allow_rows": "Whether options of estimators that show single rows to others are "
-    "allowed.",
-    "researchers": "Who may ask, by the names in their certificates. Without it: "
+    "allow_rows": "Whether estimators may use options that disclose single rows to "
+    "others.",
+    "researchers": "Those who may ask, by the names in their certificates. By default "
     "everybody with a certificate of the project.",
     "approve": 'With "ask", every question waits until a person here approves it.',
 }
@@ -242,14 +242,14 @@ ENTRIES = OF_SITE | OF_DATASET
 _KINDS = {
     "float": "numbers",
     "int": "whole numbers",
-    "key": "keys: used to find the same person, and never told",
+    "key": "keys: they identify records or persons, and are never disclosed",
 }
 _OF_COLUMN = {
-    "kind": "What it holds: numbers, keys or these categories.",
+    "kind": "Numbers, keys or these categories.",
     "from": "Its name in the file or query.",
     "map": "The category that each of these cells stands for.",
 }
-#: entries whose values are nobody's business
+#: entries whose values are not shown
 _SECRET = re.compile(r"""((?:password|passwd)["']?\s*=\s*)("[^"]*"|'[^']*')""", re.I)
 
 
@@ -285,7 +285,7 @@ def _of_table(table):
     if table[0] == "datasets" and len(table) == 2:
         return f"What follows is about the dataset {table[1]!r}."
     if table[2:] == ("columns",):
-        return "Its columns. Those that are not listed do not exist for anybody else."
+        return "Its columns. Columns that are not listed are invisible to others."
     if table[2:3] == ("columns",):
         return f"The column {table[3]!r}."
     return ENTRIES.get(table[-1], "")
@@ -304,6 +304,6 @@ def _of_entry(table, key, line):
     if isinstance(kind, list):
         holds = f"one of {len(kind)} categories"
     renamed = isinstance(entry, dict) and "from" in entry
-    return f"Holds {holds or 'what is said here'}" + (
+    return f"Holds {holds or 'the values declared here'}" + (
         f", from the column {entry['from']!r} of the source." if renamed else "."
     )

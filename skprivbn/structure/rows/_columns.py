@@ -185,7 +185,8 @@ def note_columns(ledger, terms, found):
         ledger.note(words)
         warn_user(
             f"sums of continuous columns were {words}. No column got these as its "
-            "discrete parents: merge rare labels, or lower min_cell_count"
+            "discrete parents: merge rare labels, or lower min_cell_count (at "
+            "sites, also min_rows)"
         )
 
 

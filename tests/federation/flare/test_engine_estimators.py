@@ -141,7 +141,7 @@ def test_collective_network(session):
 
 
 def test_gaussian_network_of_columns(session):
-    columns = own_columns(session, list(PEOPLE), key="person", reveal_membership=True)
+    columns = own_columns(session, list(PEOPLE), keys="person", reveal_membership=True)
     table = np.column_stack(list(PEOPLE.values()))
     model = FederatedGaussianBayesianNetwork("bic").fit(columns)
     local = FederatedGaussianBayesianNetwork("bic").fit(

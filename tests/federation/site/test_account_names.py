@@ -253,7 +253,7 @@ def test_files_that_were_read_are_put_aside(folder):
     spent, _ = look_at_account(dataset)
     assert spent == (
         "version 1: 1 of 1 exact fits used, epsilon 0.9 of 1 spent, 0 of 20 refusals; "
-        "exact numbers told: 0 of version 1"
+        "exact numbers disclosed: 0 of version 1"
     )
     assert sorted((folder / "north").glob("stays.csv.*")) == old
     SiteState(dataset.state).open_account(dataset)

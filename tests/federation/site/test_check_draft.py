@@ -45,7 +45,8 @@ def test_a_draft_declares_what_is_there_and_allows_nothing_exact(
     assert dataset.budget == (1.0, 1e-6)
     assert SiteFile.load(path).min_parties == 3
     text = path.read_text()
-    assert "1 of 60 rows lack it" in text
+    assert "1 of 60 rows have no value" in text
+    assert '"sick" = ["0", "1"]  # categories; write "int" if they are counts' in text
     assert "text with 30 different values: not declared" in text
     for column in ("from", "to"):
         assert f'# "{column}": dates; not declared: make numbers' in text

@@ -111,7 +111,7 @@ def test_a_remote_fit_is_the_fit_in_process(open_federation, data, backend):
 def test_remote_columns_give_the_structure_in_process(open_federation, data):
     people = data[3]
     federation = open_federation()
-    columns = federation.columns(list(people), key="person", reveal_membership=True)
+    columns = federation.columns(list(people), keys="person", reveal_membership=True)
     assert columns.owners == {"smoker": "north", "asthma": "north", "cough": "south"}
     remote = PrivateK2StructureLearner(max_parents=1).fit(columns)
     local = PrivateK2StructureLearner(
@@ -294,7 +294,7 @@ def test_alignments_of_records_are_counted(tmp_path, data):
     sites = make_sites(tmp_path, site_files(max_exact_fits=1))
     sites = {name: sites[name] for name in ("north", "south")}
     columns = connect(sites, "icu").columns(
-        ["smoker", "cough"], key="person", reveal_membership=True
+        ["smoker", "cough"], keys="person", reveal_membership=True
     )
     learner = PrivateK2StructureLearner(max_parents=1).fit(columns)
     assert learner.n_samples_ == 60

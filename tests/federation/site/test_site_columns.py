@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from skprivbn.exceptions import PartyError
+from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import gate
 from skprivbn.federation.site._account import Account
 from skprivbn.graphical_model import DPCGMLearner
@@ -37,12 +37,20 @@ def open_federation(tmp_path, data):
 @pytest.mark.filterwarnings("ignore:this is the second fit")
 def test_sites_trust_half_of_all_to_add_noise_to_tables(open_federation, data):
     sites = open_federation(budget="budget = {epsilon = 2.0}")
-    columns = sites.columns(list(data[3]), key="person", reveal_membership=True)
+    columns = sites.columns(list(data[3]), keys="person", reveal_membership=True)
     states = [2] * len(columns.feature_names)
     learner = PrivateK2StructureLearner(max_parents=1, epsilon=1.0, states=states)
     assert learner.fit(columns).privacy_spent_.epsilon == 1.0
     with pytest.raises(PartyError, match="refuses"):
         learner.set_params(min_honest=2).fit(columns)
+
+
+def test_mappings_by_site_are_refused_as_arguments_of_columns(open_federation):
+    sites = open_federation()
+    with pytest.raises(PartitionError, match="columns= takes names of columns.*owner="):
+        sites.columns({"north": ["smoker"], "south": ["cough"]})
+    with pytest.raises(PartitionError, match="keys= takes names of columns"):
+        sites.columns(keys={"north": "person", "south": "person"})
 
 
 @pytest.fixture
@@ -62,7 +70,7 @@ def test_private_tables_of_remote_columns(open_federation, data, no_noise):
     people["cough"] = people["cough"].astype(object)
     people["cough"][0] = ""
     sites = open_federation(budget="budget = {epsilon = 2.0}")
-    columns = sites.columns(list(people), key="person", reveal_membership=True)
+    columns = sites.columns(list(people), keys="person", reveal_membership=True)
     learner = DPCGMLearner([("smoker", "cough")], states=[2] * 3).fit(columns)
     np.testing.assert_array_equal(learner.noisy_tables_["smoker", "cough"], exact)
     assert learner.ledger_.releases[0].protects == "values"
@@ -105,7 +113,7 @@ def test_what_is_wrong_with_columns_is_said(
     }
     names = [type(learner).__name__ for learner in LEARNERS.values()]
     federation = open_sites(tmp_path, tables, kinds, names)
-    X = federation.columns(key="person", reveal_membership=True)
+    X = federation.columns(keys="person", reveal_membership=True)
     if code is None:
         assert learner.fit(X).n_samples_ == 60
         return
@@ -177,7 +185,7 @@ def read_from_two_fits(folder, n_gone, keys=("person", "person")):
         bank.write_text("\n".join([lines[0], *lines[1 + n_left_out :]]) + "\n")
         # who deviates does not remember what was asked
         shutil.rmtree(bank.parent / "skprivbn_state", ignore_errors=True)
-        columns = federation.columns(key=key, reveal_membership=True)
+        columns = federation.columns(keys=key, reveal_membership=True)
         found = FederatedGaussianBayesianNetwork().fit(columns)
         assert found.n_samples_ == 300 - n_left_out
         totals.append(found.n_samples_ * found.network_.mean[1])

@@ -420,5 +420,5 @@ def test_status_and_audit_say_what_was_told(tmp_path):
     spent, _ = look_at_account(dataset)
     ((version, (_, n_told)),) = SiteState(dataset.state).told("icu").items()
     assert n_told > 0
-    assert f"exact numbers told: {n_told} of version {version}" in spent
+    assert f"exact numbers disclosed: {n_told} of version {version}" in spent
     assert audit(tmp_path, "north")[-1]["spent"] == spent

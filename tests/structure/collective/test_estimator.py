@@ -342,8 +342,11 @@ def test_wrong_values_are_explained():
     with pytest.raises(ValueError, match="NaN in column 'lung'"):
         CollectiveBayesianNetwork(SITES).fit(missing)
     many = sample(ASIA, 300, 0).assign(lung=np.linspace(0, 1, 300))
-    with pytest.raises(ValueError, match="discretise it first"):
+    with pytest.raises(ValueError, match="discretise it first.*'lung': 'continuous'"):
         CollectiveBayesianNetwork(SITES).fit(many)
+    keys = many.astype({"lung": str})
+    with pytest.raises(ValueError, match="leave it out if it is a key or a date"):
+        CollectiveBayesianNetwork(SITES).fit(keys)
     with pytest.warns(PrivacyLeakWarning), pytest.raises(ValueError, match="n_std"):
         CollectiveBayesianNetwork(
             SITES, disclosure="rows", selection="low_likelihood", n_std=-10

@@ -78,7 +78,7 @@ def open_columns(folder, clinic, lab, rules=""):
     learner = ["FederatedGaussianBayesianNetwork"]
     sites = open_sites(folder, tables, kinds, learner, rules)
     columns = [c for names in kinds.values() for c in names if c != "person"]
-    return sites.columns(columns, key="person", reveal_membership=True)
+    return sites.columns(columns, keys="person", reveal_membership=True)
 
 
 def test_attack_few_of_the_records_that_all_have(tmp_path, monkeypatch):

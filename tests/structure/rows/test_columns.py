@@ -113,7 +113,7 @@ def test_columns_of_sites(tmp_path):
     *rows, people = make_rows()
     write_tables(tmp_path, *rows, people)
     federation = connect(make_sites(tmp_path, site_files()), "icu")
-    columns = federation.columns(list(people), key="person", reveal_membership=True)
+    columns = federation.columns(list(people), keys="person", reveal_membership=True)
     options = {"states": {"cough": "continuous"}, "search_params": {}}
     remote = FederatedBayesianNetwork(**options).fit(columns)
     held = {"north": ["smoker", "asthma"], "south": ["cough"]}
