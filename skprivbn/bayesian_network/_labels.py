@@ -4,20 +4,9 @@ from math import prod
 
 import numpy as np
 
-from skprivbn.utils._validation import MISSING, is_missing, read_labels
-
-__all__ = [
-    "MISSING",
-    "check_columns",
-    "count_rows",
-    "decode",
-    "encode",
-    "feature_names",
-    "is_missing",
-    "label_dtype",
-    "smoothed",
-    "sorted_states",
-]
+from skprivbn.utils._validation import MISSING as MISSING
+from skprivbn.utils._validation import is_missing as is_missing
+from skprivbn.utils._validation import read_labels
 
 
 def feature_names(X):

@@ -7,24 +7,11 @@ from textwrap import wrap
 from typing import Any
 
 from skprivbn.federation._ledger import COORDINATOR
+from skprivbn.inspection._report_words import KIND_WORDS
 from skprivbn.inspection._style import Html, ledger_of, size, tag
 
 SESSION = "session"
 RETURNED = "the sum goes back, still hidden"
-
-#: word and colour of each kind. Colours can be told apart on white and on black; words
-#: are in the text's colour
-KINDS = {
-    "public": ("public", "#8a8f98"),
-    "sealed": ("sealed", "#009E73"),
-    "ciphertext": ("encrypted", "#009E73"),
-    "masked": ("masked", "#009E73"),
-    "share": ("shares", "#009E73"),
-    "noisy release": ("noisy", "#c98500"),
-    "plaintext aggregate": ("readable sums", "#D55E00"),
-    "membership": ("who is shared", "#D5004B"),
-    "raw rows": ("readable rows", "#D5004B"),
-}
 
 WIDTH, LINE, GAP = 680, 17, 12
 PARTY, PEER, SERVER = 50, 86, 630
@@ -215,7 +202,7 @@ def _arrows(step, ledger, sums, peers):
             yield "peer", *_peer_arrow(step, entries, peers)
         elif step.operation != SESSION and (words or kind != "public"):
             # Requests and acknowledgements that carry nothing are left out.
-            below = f"{KINDS[kind][0]}, {_sizes(entries)}"
+            below = f"{KIND_WORDS[kind][2]}, {_sizes(entries)}"
             senders = {entry.sender for entry in entries}
             if direction == "up":
                 everybody = len(senders) == len(ledger.parties)
@@ -246,7 +233,7 @@ def _peer_arrow(step, entries, peers):
     return (
         words,
         kind,
-        f"{below}; inside: {KINDS[kind][0]}" if kind != "sealed" else below,
+        f"{below}; inside: {KIND_WORDS[kind][2]}" if kind != "sealed" else below,
     )
 
 
@@ -275,7 +262,7 @@ def _arrow(y, direction, words, kind, below):
         y += LINE
         shapes.append(_label(line, x, y, anchor))
     y += 8
-    colour = KINDS[kind][1]
+    colour = KIND_WORDS[kind][3]
     shapes.append(_line(PARTY, y, right, y, stroke=colour, stroke_width=2))
     if direction != "down":
         shapes.append(_head(right, y, 1, colour))
@@ -316,7 +303,7 @@ def _lifeline(x, bottom, *words, anchor="start"):
 def _legend(used, y):
     """Explain the colours that occur, in one or two lines."""
     meaning = {}
-    for kind, (word, colour) in KINDS.items():
+    for kind, (*_, word, colour) in reversed(KIND_WORDS.items()):
         if kind in used:
             meaning.setdefault(colour, []).append(word)
     shapes, x = [], 8

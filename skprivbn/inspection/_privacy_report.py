@@ -474,7 +474,7 @@ class _Report:
         lines = []
         for (_, words, kind), names in told.items():
             who = Html(self.names(names) + (", each" if len(names) > 1 else ""))
-            form, tone = KIND_WORDS[kind]
+            form, tone, *_ = KIND_WORDS[kind]
             cells = tag("td", words), tag("td", form, class_=tone)
             lines.append(tag("tr", tag("th", who, scope="row"), *cells))
         if not lines:

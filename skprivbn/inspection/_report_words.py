@@ -1,20 +1,26 @@
-"""What the privacy report says in plain words: its vocabulary, no layout."""
+"""What the privacy report and its diagram say in plain words: a vocabulary."""
 
 import re
 
-#: what a message or fact of each kind is to its reader, and its tone, the most
-#: revealing first
+#: what a message or fact of each kind is to its reader, its tone, a word and a colour,
+#: the most revealing first. Colours can be told apart on white and on black
 KIND_WORDS = {
-    "raw rows": ("rows of data, readable", "bad"),
-    "membership": ("which own records others have", "bad"),
-    "plaintext aggregate": ("exact totals, readable", "bad"),
-    "noisy release": ("values with random noise, readable", "note"),
-    "public": ("settings and results", ""),
-    "share": ("secret shares, unreadable one by one", "good"),
-    "masked": ("masked numbers, unreadable", "good"),
-    "ciphertext": ("encrypted numbers, unreadable", "good"),
-    "sealed": ("sealed messages, unreadable in between", "good"),
+    "raw rows": ("rows of data, readable", "bad", "readable rows", "#D5004B"),
+    "membership": ("which own records others have", "bad", "who is shared", "#D5004B"),
+    "plaintext aggregate": (
+        "exact totals, readable",
+        "bad",
+        "readable sums",
+        "#D55E00",
+    ),
+    "noisy release": ("values with random noise, readable", "note", "noisy", "#c98500"),
+    "public": ("settings and results", "", "public", "#8a8f98"),
+    "share": ("secret shares, unreadable one by one", "good", "shares", "#009E73"),
+    "masked": ("masked numbers, unreadable", "good", "masked", "#009E73"),
+    "ciphertext": ("encrypted numbers, unreadable", "good", "encrypted", "#009E73"),
+    "sealed": ("sealed messages, unreadable in between", "good", "sealed", "#009E73"),
 }
+
 #: exact values of rows
 EXACT = ("raw rows", "membership", "plaintext aggregate")
 READABLE = (*EXACT, "noisy release", "public")

@@ -14,6 +14,7 @@ from scipy.stats import norm, t
 from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.programs._moments import Moments
 from skprivbn.utils import column_names
+from skprivbn.utils._linalg import root_of
 
 
 def noise_per_row(terms: Any, n_parties: int) -> float:
@@ -180,7 +181,7 @@ def draw_moments(
         Its covariance may be indefinite.
     """
     n, d = moments.n_rows, len(moments.mean)
-    root = _root(moments.covariance)
+    root = root_of(moments.covariance)
     mean = moments.mean + root @ rng.normal(size=d) / math.sqrt(n)
     # a Wishart matrix of many degrees of freedom, also for fewer rows than columns
     spread = rng.normal(size=(d, d)) / math.sqrt(n)
@@ -217,12 +218,6 @@ def simulate_noise(kind, std, size, rng):
     if kind == "laplace":
         return rng.laplace(0, std / math.sqrt(2), size)
     return rng.normal(0, std, size)
-
-
-def _root(covariance):
-    """Return a root of a covariance, of what is positive of it."""
-    values, vectors = np.linalg.eigh(covariance)
-    return vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 def normal_interval(value, std, level):

@@ -9,6 +9,7 @@ only compared within a table, as where rows have gaps.
 import numpy as np
 
 from skprivbn.bayesian_network._dag import graph_of, to_cpdag
+from skprivbn.utils._linalg import root_of
 
 
 def wishart_root(rng, degrees, size):
@@ -51,15 +52,10 @@ def drawn_covariances(seed, covariance, n_rows, n_samples):
     ------
     covariance : ndarray of shape (n_variables, n_variables)
     """
-    rng, root, n_rows = np.random.default_rng(seed), _root(covariance), round(n_rows)
+    rng, root, n_rows = np.random.default_rng(seed), root_of(covariance), round(n_rows)
     for _ in range(n_samples):
         drawn = root @ wishart_root(rng, np.array(n_rows - 1), len(root))
         yield drawn @ drawn.T / n_rows
-
-
-def _root(covariances):
-    values, vectors = np.linalg.eigh(covariances)
-    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
 
 
 def share_of_edges(graphs):
@@ -132,7 +128,7 @@ def _draw_moments(rng, moments):
     drawn = _draw_rows(rng, n_rows)
     means = moments[..., 0, 1:] / np.maximum(n_rows, 1)[..., None]
     second = moments[..., 1:, 1:] / np.maximum(n_rows, 1)[..., None, None]
-    root = _root(second - means[..., None] * means[..., None, :])
+    root = root_of(second - means[..., None] * means[..., None, :])
     some = np.maximum(drawn, 1)[..., None]
     errors = rng.standard_normal(means.shape) / np.sqrt(some)
     means = means + np.einsum("...ij,...j->...i", root, errors)

@@ -24,6 +24,7 @@ from skprivbn.structure._scores import FRACTION_BITS
 from skprivbn.structure._search import LocalScores, PairedScores, climbing, complete
 from skprivbn.structure._tables import Asked
 from skprivbn.structure.gaussian._search import exact_graph, scores_within
+from skprivbn.utils._linalg import correlation_of
 from skprivbn.utils._memoise import memoise
 
 #: rows that a site needs for each number of its largest mechanism
@@ -408,8 +409,7 @@ class GaussianMechanisms(MechanismScores):
     """
 
     def __init__(self, pooled, own, n_sites, max_parents):
-        scale = np.sqrt(np.diag(pooled["covariance"]))
-        correlation = pooled["covariance"] / np.outer(scale, scale)
+        correlation = correlation_of(pooled["covariance"])
         super().__init__(len(correlation), pooled["n_rows"][0], n_sites)
         known = families(self.n_variables, max_parents)
         self.max_parents = len(known) - 1

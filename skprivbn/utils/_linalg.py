@@ -56,6 +56,37 @@ def symmetric(vectors: ArrayLike) -> np.ndarray:
     return matrices
 
 
+def correlation_of(covariance: np.ndarray) -> np.ndarray:
+    """Return the correlations of a covariance.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n, n)
+
+    Returns
+    -------
+    correlation : ndarray of shape (n, n)
+    """
+    scale = np.sqrt(np.diag(covariance))
+    return covariance / np.outer(scale, scale)
+
+
+def root_of(covariance: np.ndarray) -> np.ndarray:
+    """Return a matrix whose square is a covariance, or what is positive of it.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (..., n, n)
+
+    Returns
+    -------
+    root : ndarray of shape (..., n, n)
+        ``root @ root.T`` is the covariance.
+    """
+    values, vectors = np.linalg.eigh(covariance)
+    return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+
+
 def multiply_rows(X: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """Return ``X @ matrix``, each row with the bits that it has alone.
 

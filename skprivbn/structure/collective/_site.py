@@ -59,10 +59,7 @@ def priorities(keys, seed):
         Position of every record.
     """
     digests = [hashlib.sha256(seed + key.encode()).digest() for key in keys]
-    order = sorted(range(len(digests)), key=digests.__getitem__)
-    rank = np.empty(len(digests), dtype=np.int64)
-    rank[order] = np.arange(len(digests))
-    return rank
+    return np.argsort(sorted(range(len(digests)), key=digests.__getitem__))
 
 
 def lowest_rows(log_likelihood, rank, n_rows):

@@ -17,6 +17,7 @@ from skprivbn.federation import Sum
 from skprivbn.federation._rows import sum_over_rows
 from skprivbn.federation.program import RowWeights
 from skprivbn.structure._edge_rules import EdgeRules
+from skprivbn.utils._linalg import correlation_of
 
 # Constants of the maximum entropy approximation (Hyvarinen, 1998)
 _K1, _K2, _GAMMA = 79.047, 7.4129, 0.37457
@@ -157,8 +158,7 @@ def graph_in_order(
     adjacency : ndarray of bool of shape (n_features, n_features)
         Entry (i, j) is an edge from i to j.
     """
-    scale = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(scale, scale)
+    correlation = correlation_of(covariance)
     graph = np.zeros(covariance.shape, dtype=bool)
     for k in range(1, len(order)):
         before, target = order[:k], order[k]

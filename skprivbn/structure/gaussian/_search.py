@@ -33,6 +33,7 @@ from skprivbn.structure.gaussian._scores import (
     hill_climb,
     nearest_covariance,
 )
+from skprivbn.utils._linalg import correlation_of
 
 #: searches that take no rules about edges
 FREE_SEARCHES = ("pc", "golem", "notears")
@@ -101,8 +102,7 @@ def _bic(moments, options):
     # it, the start would follow the columns' units, as the score does not
     first = _golem_graph(moments.covariance, 1e-6)
     if _noise_ratio(moments, first) > MAX_NOISE_RATIO:
-        scale = np.sqrt(np.diag(moments.covariance))
-        first = _golem_graph(moments.covariance / np.outer(scale, scale), 1e-6)
+        first = _golem_graph(correlation_of(moments.covariance), 1e-6)
     starts = [first, _ges_graph(moments), None]
     return _climb(moments, options, starts, equal_variances=False)
 
@@ -320,8 +320,7 @@ def fisher_z(covariance, n_rows, significance):
     independent : callable
         From two variables, and a tuple of those that are given, to a bool.
     """
-    scale = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(scale, scale)
+    correlation = correlation_of(covariance)
 
     def independent(x, y, given):
         index = [x, y, *given]

@@ -320,7 +320,7 @@ class ScoreLookup(_FamilyLookup):
         return self._scores(talk, values * self._signs, self._sizes, self._constants)
 
 
-class SeriesScores:
+class SeriesScores(_FamilyLookup):
     """The paper's score g of families of two holders, by logarithms on shares.
 
     Parameters
@@ -333,9 +333,8 @@ class SeriesScores:
         Not used: numbers pass in small batches.
     """
 
-    def __init__(self, search, holders, families, max_bytes):
-        self._search, self._families = search, families
-        self._links = search._branch("series")
+    def _plan(self, book, max_bytes):
+        self._series_links = self._search._branch("series")
 
     def prepare(self, talk):
         """Make nothing: all begins with the counts."""
@@ -354,14 +353,13 @@ class SeriesScores:
             sizes.append(own.size + totals.size)
         values = yield from shared_stirling(
             talk,
-            self._links,
+            self._series_links,
             self._search.pair_counts,
             np.concatenate(numbers),
             self._search.index_bits,
         )
         values *= np.array(signs).astype(np.uint64)
-        scores = np.add.reduceat(values, np.cumsum([0, *sizes[:-1]]))
-        return dict(zip(self._families, scores))
+        return self._scores(talk, values, sizes, [0] * len(sizes))
 
 
 class DistanceLookup(_FamilyLookup):

@@ -16,7 +16,7 @@ With ``opens="structure"`` it is :func:`find_structure` instead, which opens no 
 from collections.abc import Generator
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -51,9 +51,9 @@ class K2Terms(LabelTerms):
     max_parents: int
     criterion: str
     equivalent_sample_size: float
-    scores: str
-    opens: str
-    missing: str
+    scores: Literal["tables", "lindell-pinkas"]
+    opens: Literal["order", "structure"]
+    missing: Literal["error", "skip"]
     fit_parameters: bool
     min_cell_count: int
     epsilon: float | None
@@ -69,9 +69,8 @@ class K2Terms(LabelTerms):
                 "criterion='total_variation' compares with noisy counts of single "
                 "columns: give epsilon=, or choose another criterion"
             )
-        if self.scores != "tables" and (
-            self.scores != "lindell-pinkas"
-            or self.criterion != "wright_yang"
+        if self.scores == "lindell-pinkas" and (
+            self.criterion != "wright_yang"
             or self.backend.name != "paillier"
             or self.epsilon is not None
             or len(set(self.owners)) > 2
@@ -80,19 +79,14 @@ class K2Terms(LabelTerms):
                 "scores='lindell-pinkas' is the paper's protocol: for two parties, "
                 "criterion='wright_yang', backend='paillier', without epsilon"
             )
-        if self.opens not in ("order", "structure"):
-            raise ValueError("opens must be 'order' or 'structure'")
         n_families = count_families(len(self.owners), self.max_parents)
         if self.opens == "structure" and n_families > MAX_FAMILIES:
             raise ValueError(
                 f"opens='structure' would count {n_families} families, more than "
                 f"{MAX_FAMILIES}: lower max_parents, or choose opens='order'"
             )
-        if self.missing != "error" and (
-            self.missing != "skip"
-            or self.opens != "order"
-            or self.scores != "tables"
-            or self.epsilon is not None
+        if self.missing == "skip" and (
+            self.opens != "order" or self.scores != "tables" or self.epsilon is not None
         ):
             raise ValueError(
                 "missing='skip' compares families on the records that have their "
