@@ -211,11 +211,17 @@ def _audit(path, n_last):
     records, problems, last = read_audit(path)
     for record in records[-n_last:] if n_last else records:
         print(format_record(record))
+    code = _judge(problems, f"{len(records)} records, each follows from the one before")
+    print(f"hash of the last one: {last}")
+    return code
+
+
+def _judge(problems, praise):
+    """Print problems, or praise if there are none; return the exit code."""
     for problem in problems:
         print(f"problem: {problem}", file=sys.stderr)
     if not problems:
-        print(f"{len(records)} records, each follows from the one before")
-    print(f"hash of the last one: {last}")
+        print(praise)
     return 1 if problems else 0
 
 
@@ -238,11 +244,7 @@ def _site_policy(kit, check_only):
             # the server may be started later
             print(server.words if server.is_well else f"note: {server.words}")
         problems += _check_site_file(kit)
-    for problem in problems:
-        print(f"problem: {problem}", file=sys.stderr)
-    if not problems:
-        print(f"the policy of {kit} is as strict as it must be")
-    return 1 if problems else 0
+    return _judge(problems, f"the policy of {kit} is as strict as it must be")
 
 
 def _check_site_file(kit):

@@ -261,7 +261,8 @@ class RemoteRows(DescribeMixin, RemoteData):
             read = [name for name in read if name not in texts]
         else:
             steps = self._steps_without(set(texts) - self._transformed())
-        return self._copy(read, aligned, steps, as_float=as_float, finite=finite)
+        changes = {"feature_names": read, "aligned": aligned, "steps": steps}
+        return self._copy(as_float=as_float, finite=finite, **changes)
 
     def _transformed(self):
         """Return the names of columns that a step changes."""
@@ -317,19 +318,14 @@ class RemoteRows(DescribeMixin, RemoteData):
                 f"the transformed rows have the features {self.feature_names}, wanted "
                 f"are {list(feature_names)}: reorder the rows before transforming them"
             )
-        return self._copy(feature_names, as_float=self.as_float, finite=self.finite)
+        seen_as = {"as_float": self.as_float, "finite": self.finite}
+        return self._copy(feature_names=feature_names, **seen_as)
 
-    def _copy(self, read=None, aligned=None, steps=None, as_float=True, finite=True):
+    def _copy(self, *, as_float=True, finite=True, **changes):
         """Return the same rows with other columns, or after other steps."""
-        rows = RemoteRows(
-            self._connection,
-            self.dataset,
-            self.names,
-            self.schema,
-            self.read if read is None else read,
-            self.aligned if aligned is None else aligned,
-            self.steps if steps is None else steps,
-        )
+        own = {"feature_names": self.read, "aligned": self.aligned, "steps": self.steps}
+        place = self._connection, self.dataset, self.names, self.schema
+        rows = RemoteRows(*place, **own | changes)
         rows.as_float, rows.finite = as_float, finite
         return rows
 

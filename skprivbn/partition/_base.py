@@ -423,12 +423,9 @@ def check_features(estimator, partition, reset):
         named = (
             ", or name what it is (y=, ...)" if hasattr(partition, "aligned") else ""
         )
-        wrong = (
-            [f"{more} beside what it was fitted to: leave it out{named}"]
-            if more
-            else []
-        )
-        wrong += [f"not {less}, which it was fitted to"] if less else []
+        beside = f"{more} beside what it was fitted to: leave it out{named}"
+        wrong = [beside] * bool(more)
+        wrong += [f"not {less}, which it was fitted to"] * bool(less)
         raise ValueError(f"{user}: X has {', and '.join(wrong)}")
     if partition.n_features != estimator.n_features_in_:
         raise ValueError(

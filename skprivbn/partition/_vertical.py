@@ -251,45 +251,35 @@ class VerticalPartition(LocalPartition):
         return partition
 
     def _attach_keys(self, keys):
-        self.has_keys = keys is not None
-        if self.has_keys:
-            for name, block in self._blocks.items():
-                if name not in keys:
-                    raise PartitionError(f"keys lacks those of party {name!r}")
-                block["keys"] = column_or_1d(keys[name])
-                if any(map(is_missing, block["keys"].tolist())):
-                    raise PartitionError(
-                        f"keys of party {name!r} has missing ones: leave these records "
-                        "out"
-                    )
-                n_repeated = len(block["keys"]) - len(set(block["keys"].tolist()))
-                if n_repeated:
-                    raise PartitionError(
-                        f"keys of party {name!r} has repeated ones ({n_repeated}): a "
-                        "key stands for one record"
-                    )
-                if self.max_records is not None and self.max_records < len(
-                    block["keys"]
-                ):
-                    raise PartitionError(
-                        f"party {name!r} has more than max_records="
-                        f"{self.max_records} keys"
-                    )
-        counts = {
-            name: {len(values) for values in block.values()}
-            for name, block in self._blocks.items()
-        }
-        for name, lengths in counts.items():
-            if len(lengths) > 1:
-                raise PartitionError(
-                    f"party {name!r} has unequal numbers of keys and rows"
-                )
-        if not self.has_keys and len(set.union(*counts.values())) > 1:
-            sizes = {name: lengths.pop() for name, lengths in counts.items()}
+        self.has_keys, sizes = keys is not None, self.n_rows()
+        if not self.has_keys and len(set(sizes.values())) > 1:
             raise PartitionError(
                 f"parties hold different numbers of rows: {sizes}; without keys, "
                 'records are aligned by order: name their column, keys="customer_id"'
             )
+        for name, block in self._blocks.items() if self.has_keys else ():
+            if name not in keys:
+                raise PartitionError(f"keys lacks those of party {name!r}")
+            block["keys"] = column_or_1d(keys[name])
+            held = block["keys"].tolist()
+            if any(map(is_missing, held)):
+                raise PartitionError(
+                    f"keys of party {name!r} has missing ones: leave these records out"
+                )
+            n_repeated = len(held) - len(set(held))
+            if n_repeated:
+                raise PartitionError(
+                    f"keys of party {name!r} has repeated ones ({n_repeated}): a key "
+                    "stands for one record"
+                )
+            if self.max_records is not None and self.max_records < len(held):
+                raise PartitionError(
+                    f"party {name!r} has more than max_records={self.max_records} keys"
+                )
+            if len(held) != sizes[name]:
+                raise PartitionError(
+                    f"party {name!r} has unequal numbers of keys and rows"
+                )
 
     @property
     def n_features(self) -> int:

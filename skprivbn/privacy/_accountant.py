@@ -183,13 +183,8 @@ class PrivacyAccountant:
         """
         spend = _make_spend(epsilon, delta, rho, what, unit)
         with self._counting() as spends:
-            self._refuse_other_unit(spend, spends)
-            allowed = self._fits([*spends, spend])
-            refusal = None if allowed else self._refusal(spend, spends)
-            if allowed:
-                self._record(spend)
-        if refusal is not None:
-            raise BudgetExceededError(refusal)
+            self._refuse_excess(spend, spends)
+            self._record(spend)
         if spend.epsilon is None:
             cost = total_cost([spend], self.delta)
             return PrivacyCost(cost.epsilon, cost.delta, unit)
@@ -214,11 +209,8 @@ class PrivacyAccountant:
             What else is about to be spent.
         """
         spend = _make_spend(epsilon, delta, rho, what, unit)
-        with self._counting() as recorded:
-            spends = [*recorded, *besides]
-            self._refuse_other_unit(spend, spends)
-            if not self._fits([*spends, spend]):
-                raise BudgetExceededError(self._refusal(spend, spends))
+        with self._counting() as spends:
+            self._refuse_excess(spend, [*spends, *besides])
 
     def spent(self) -> PrivacyCost:
         """Return the :class:`PrivacyCost` of everything so far."""
@@ -275,6 +267,12 @@ class PrivacyAccountant:
                 "counted twice. Give PrivacyAccountant a budget_file to count across "
                 "processes and sessions, or fit with n_jobs=None."
             )
+
+    def _refuse_excess(self, spend, spends):
+        """Raise BudgetExceededError unless a spend fits in beside others."""
+        self._refuse_other_unit(spend, spends)
+        if not self._fits([*spends, spend]):
+            raise BudgetExceededError(self._refusal(spend, spends))
 
     def _refuse_other_unit(self, spend, spends):
         """Refuse to add up what is about rows with what is about persons."""

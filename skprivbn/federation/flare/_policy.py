@@ -61,14 +61,10 @@ def write_policy(kit):
     authorization["permissions"] = {
         role: _restrict(rights) for role, rights in authorization["permissions"].items()
     }
-    written = []
-    for name, content in [
-        ("resources.json", resources),
-        ("authorization.json", authorization),
-    ]:
-        written.append(local / name)
-        written[-1].write_text(json.dumps(content, indent=2) + "\n")
-    return written
+    written = {"resources.json": resources, "authorization.json": authorization}
+    for name, content in written.items():
+        (local / name).write_text(json.dumps(content, indent=2) + "\n")
+    return [local / name for name in written]
 
 
 def _keep_jobs_in_kit(resources, kit):
