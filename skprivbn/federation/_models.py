@@ -229,8 +229,8 @@ def _class_of(model):
 def check_received(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return an array that the coordinator sent, if it has the shape it must have.
 
-    NumPy would stretch any other: an array with a row for each of a party's rows, for
-    instance, could make all of them vanish from a sum but one.
+    NumPy would broadcast any other shape: an array with an entry for each of a party's
+    rows could cancel all of them in a sum but one.
 
     Parameters
     ----------
@@ -249,8 +249,8 @@ def check_received(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def check_received_bounds(bounds: ArrayLike, n_features: int) -> None:
     """Refuse bounds that were received and would make noise hide too little.
 
-    Rows are put on a grid between the bounds. Bounds without a proper width would make
-    numbers of some rows that are none, which no noise hides.
+    Rows are put on a grid between the bounds. Where these have no width, some rows
+    would become NaN, which no noise hides.
 
     Parameters
     ----------

@@ -86,14 +86,14 @@ def require(is_met: Any, code: str = "refused", why: str = "") -> None:
         raise PartyRefusal(code, why)
 
 
-#: what reading raises that somebody else wrote: a message, a file, a cell
+#: errors in reading what somebody else wrote: a message, a file, a cell
 _MALFORMED = (ArithmeticError, AttributeError, EOFError, LookupError, OSError)
 _MALFORMED += (TypeError, ValueError)
 
 
 @contextmanager
 def refuse_malformed(code: str = "refused") -> Iterator[None]:
-    """Refuse what was received, or a file has, if reading it raises an error.
+    """Turn errors in reading a message, a file or a cell into a refusal.
 
     Parameters
     ----------
@@ -175,8 +175,8 @@ class RowWeights(NamedTuple):
         Column of X, or other values per row, of each block, cell and side, for
         refusals.
     sides : ndarray of shape (2, n_sides), default=()
-        Like cells, for weights that vary: sums of these and of their squares, in any
-        unit. One row may be nearly all of a sum.
+        Like cells, for weights that vary: their sums, and those of their squares, in
+        any unit. One row may be nearly all of a sum.
     """
 
     total: np.ndarray
@@ -396,10 +396,10 @@ class Me:
     def numbers(self, *, gaps: bool = False, bounds: np.ndarray | None = None) -> Any:
         """Return the own rows as floats, in memory or to be read in blocks.
 
-        Anything but finite numbers is refused, at the latest when it is read, and so is
-        a column with gaps that hardly any own row has; under noise it is missing
-        instead, since a refusal would reveal such a row. Not to be changed
-        in place.
+        Entries that are no finite numbers are refused, at the latest when they are
+        read, and so is a column with gaps in which hardly any own row has a value.
+        Under noise such entries are missing instead: a refusal would reveal a row. Not
+        to be changed in place.
 
         Parameters
         ----------

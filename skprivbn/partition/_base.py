@@ -245,7 +245,7 @@ def check_parties(blocks: Any, of: str) -> tuple[str, ...]:
 
 
 def refuse_tables(X: Any, partition: str) -> None:
-    """Say what to do with what is no table, though it names or holds some.
+    """Refuse a path, or a collection of tables, in the place of a table.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def refuse_tables(X: Any, partition: str) -> None:
 
 
 def refuse_name(name: str, values: Any) -> None:
-    """Say what to give in the place of the name of a column, which tables lose."""
+    """Refuse the name of a column where one value per row is needed."""
     if isinstance(values, str):
         split = f"HorizontalPartition.from_rows(X, party={values!r})"
         raise ValueError(
@@ -488,7 +488,7 @@ def warn_of_copies(partition):
 
 
 def _is_copy(rows, others):
-    """Tell whether rows are equal; such as are all alike may be by chance."""
+    """Tell whether tables are equal, but not by chance, as if all rows are the same."""
     if rows.dtype == object or others.dtype == object:
         rows, others = (
             np.where(missing_entries(table), None, table) for table in (rows, others)

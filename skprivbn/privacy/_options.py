@@ -81,7 +81,7 @@ def check_bounds(bounds, n_features, names=None):
 
 
 def bounds_of(estimator):
-    """Return the public bounds of an estimator's features, and of what is beside."""
+    """Return the public bounds of an estimator's features, then of columns beside X."""
     names = [*column_names(estimator), *getattr(estimator, "_bounded_beside", ())]
     return check_bounds(estimator.bounds, len(names), names)
 
@@ -115,7 +115,7 @@ def protected_by(partition):
 
 
 def noise_terms(estimator, partition, *, bounds=True):
-    """Return what the terms of a fit say of noise, as keywords; nothing without it.
+    """Return the terms of a fit that concern noise, as keywords; empty without epsilon.
 
     Parameters
     ----------
@@ -200,9 +200,9 @@ def apply_step(step, X):
 def charge(estimator, what, noise=None, *, rho=None, unit="rows"):
     """Charge a fit to the estimator's accountant, before any data are touched.
 
-    This is the one way to charge: an exact fit costs an infinite epsilon, which an
-    accountant with a limit refuses, and goes on. What an earlier fit cost is forgotten
-    then.
+    Every fit is charged here. An exact fit costs infinite epsilon: an accountant with a
+    limit refuses it; otherwise it goes on, and the estimator loses ``privacy_spent_``
+    of an earlier fit.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def _warn_of_idle_bounds(estimator):
 
 
 def _refuse_open_shares(estimator, noise):
-    """Refuse to show sums that have one party's share of the noise only."""
+    """Refuse a backend that shows each party's sums with its own share of noise only."""
     backend = getattr(estimator, "backend", None)
     is_open = getattr(backend, "kind", backend) == "plaintext"
     if is_open and getattr(noise, "min_honest", 1) > 1:
@@ -344,7 +344,7 @@ def note_uncounted_fit(estimator: Any) -> None:
 
 
 def note_exact_step(step: Any, X: Any, transformed: Any) -> None:
-    """Remember that rows were transformed by what was learnt of rows without noise.
+    """Remember which rows come from a transformer that was fitted without noise.
 
     Parameters
     ----------

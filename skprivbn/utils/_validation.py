@@ -25,7 +25,7 @@ MANY_NUMBERS = 30
 
 
 def keep_types(X: Any) -> Any:
-    """Return a table whose text and numbers are not made one of the other.
+    """Return a table in which text stays text, and numbers stay numbers.
 
     numpy makes text of all numbers in nested lists if one entry is text, and complex
     numbers, which scikit-learn refuses, if one is complex: one row would then change
@@ -81,7 +81,7 @@ def _is_date(dtype):
 
 
 def without_columns(X: Any) -> Any:
-    """Return a frame that has no columns as an array: scikit-learn takes no such."""
+    """Return a frame without columns, which scikit-learn refuses, as an array."""
     if hasattr(X, "columns") and hasattr(X, "dtypes") and len(X.columns) == 0:
         return np.empty((len(X), 0))
     return X

@@ -61,8 +61,7 @@ def look_at_kit(kit):
     """
     kit = Path(kit)
     kind = kit_kind(kit)
-    findings = [look_at_certificate(kit / "startup")]
-    problems = check_kit(kit)
+    problems, findings = check_kit(kit), [look_at_certificate(kit / "startup")]
     words = "; ".join(problems) or "no code, shell command or log can pass"
     findings.append(Finding("policy", not problems, words))
     is_running, words = find_process(kit)
@@ -331,11 +330,12 @@ def _look_at_questions(site_file):
         n_waiting = len(Approvals(site_file).waiting())
     except (OSError, ValueError, sqlite3.Error) as error:
         return Finding("questions", False, str(error))
-    return Finding("questions", True, f"{n_waiting} wait for approval")
+    words = f"questions that wait for approval: {n_waiting}"
+    return Finding("questions", True, words)
 
 
 def describe_kit(kit):
-    """Return lines on the state of a kit, its owner's side only.
+    """Return lines on the state of a kit: findings, what was spent, the last record.
 
     Parameters
     ----------
@@ -349,28 +349,18 @@ def describe_kit(kit):
     startup = kit / "startup"
     if not startup.is_dir():
         raise PartitionError(f"{kit} is not a startup kit: it has no folder startup")
-    lines = [f"skprivbn {version('skprivbn')}", look_at_certificate(startup).words]
+    lines = [f"skprivbn {version('skprivbn')}"]
     if (startup / "fed_admin.json").exists():
-        return lines + _ask_server(kit)
-    lines.append(find_process(kit)[1])
-    if kit_kind(kit) == "client":
-        lines.append(look_at_server(startup).words)
-    if (kit / "local" / SITE_FILE).exists():
-        lines += _site(kit)
-    return lines
-
-
-def _site(kit):
+        return [*lines, look_at_certificate(startup).words, *_ask_server(kit)]
+    lines += [finding.words for finding in look_at_kit(kit)]
+    if not (kit / "local" / SITE_FILE).exists():
+        return lines
     site_file = SiteFile.load(kit / "local" / SITE_FILE)
-    lines = []
     for name, dataset in site_file.datasets.items():
         spent, _ = look_at_account(dataset)
         lines.append(f"dataset {name}, {spent}")
-    waiting = Approvals(site_file).waiting()
-    lines.append(f"questions that wait for approval: {len(waiting)}")
     if site_file.audit_log.exists():
-        records, problems, _ = read_audit(site_file.audit_log)
-        lines += [f"audit log: {problem}" for problem in problems]
+        records, _, _ = read_audit(site_file.audit_log)
         lines += ["last record:", *map(format_record, records[-1:])]
     return lines
 
