@@ -262,7 +262,7 @@ def _warn_of_idle_bounds(estimator):
 
 
 def _refuse_open_shares(estimator, noise):
-    """Refuse a backend that shows each party's sums with its own share of noise only."""
+    """Refuse a backend that shows sums with one party's share of the noise only."""
     backend = getattr(estimator, "backend", None)
     is_open = getattr(backend, "kind", backend) == "plaintext"
     if is_open and getattr(noise, "min_honest", 1) > 1:
