@@ -1,4 +1,4 @@
-"""What programs of parties share that hold different columns of the same records.
+"""Steps of programs whose parties hold different columns of the same records.
 
 One conversation runs through such a program: the messages of a peer are read in the
 order in which it sent them, so that no party has to wait until all have ended a part.

@@ -15,7 +15,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, maximum_flow
 
 from skprivbn.crypto.shares import (
     Conversation,
@@ -96,19 +97,10 @@ def differ_in_few(table: np.ndarray, least: int) -> bool:
 
 
 def _smallest_cut(graph):
-    """Return the weight of the smallest cut (Stoer and Wagner, J. ACM 44, 1997)."""
-    graph, alive, smallest = graph.copy(), np.ones(len(graph), dtype=bool), np.inf
-    for n_left in range(len(graph), 1, -1):
-        waiting, strength, order = alive.copy(), np.zeros(len(graph), dtype=int), []
-        for _ in range(n_left):
-            order.append(int(np.argmax(np.where(waiting, strength, -1))))
-            waiting[order[-1]], cut = False, strength[order[-1]]
-            strength = strength + graph[order[-1]]
-        *_, kept, merged = order
-        smallest, alive[merged] = min(smallest, cut), False
-        graph[kept] += graph[merged]
-        graph[:, kept], graph[kept, kept] = graph[kept], 0
-    return smallest
+    """Return the weight of the smallest cut: it parts the first node from another."""
+    capacities = csr_array(graph.astype(np.int32))
+    flows = (maximum_flow(capacities, 0, node) for node in range(1, len(graph)))
+    return min((flow.flow_value for flow in flows), default=np.inf)
 
 
 class ColumnTables:

@@ -1,4 +1,4 @@
-"""Which edges a graph may and must have, as users say it and as searches keep it."""
+"""Edge rules: required and forbidden edges, tiers of columns, and orderings."""
 
 from dataclasses import dataclass
 

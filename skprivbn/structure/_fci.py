@@ -1,4 +1,4 @@
-"""Fast causal inference (FCI): what tests of independence say, with hidden causes.
+"""Fast causal inference (FCI): graphs with hidden causes, by tests of independence.
 
 The skeleton is found as in PC, order-independently, then thinned by conditioning on
 Possible-D-SEP; rules R0 to R4 and R8 to R10 orient it. They are complete where no rows

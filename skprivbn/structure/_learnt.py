@@ -1,4 +1,4 @@
-"""What estimators do with the network they have learnt, and what they warn of."""
+"""What estimators with a fitted network share: scores, samples, exports, warnings."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _has_parameters(estimator):
 
 
 def public_network(network):
-    """Return the parameters of a network, as a site is told them."""
+    """Return the parameters of a network in a form that travels to sites."""
     told = {}
     for name in signature(type(network)).parameters:
         value = getattr(network, name)
@@ -84,7 +84,7 @@ def _plain(value):
 
 
 def read_network(model, n_features, kinds):
-    """Make a network of what somebody sent; it checks itself.
+    """Rebuild a network from its public parameters, which its constructor checks.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def read_network(model, n_features, kinds):
 
 
 class LearntNetworkMixin(BackendMixin, RowsMixin):
-    """What is done with the fitted `network_`, whatever its variables are.
+    """Scores, samples and exports of the fitted `network_`, of any variables.
 
     Attributes
     ----------
@@ -279,7 +279,7 @@ class ContinuousNetworkMixin(LearntNetworkMixin):
 
 
 def vary(mean, variances):
-    """Return which columns vary by more than rows about their mean are rounded by.
+    """Return which columns vary by more than the rounding of numbers near their mean.
 
     Parameters
     ----------

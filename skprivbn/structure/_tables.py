@@ -70,7 +70,7 @@ class Question(NamedTuple):
 
 
 class Asked(ABC):
-    """Numbers about all rows, asked for by a search, many at a time, and kept.
+    """Sums over all rows that a search asks for in batches, and keeps.
 
     Parameters
     ----------
@@ -176,8 +176,8 @@ class AskedTables(Asked):
 
     Notes
     -----
-    Who answers may hide a table that has small counts: all its numbers are `HIDDEN`.
-    Tables of more variables have small counts, too, and are not asked for.
+    The answer may suppress a table that has small counts: all its numbers are `HIDDEN`.
+    Tables of the same and more variables have small counts, too, and are not asked for.
     """
 
     kind = "tables"

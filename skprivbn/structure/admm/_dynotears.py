@@ -15,11 +15,7 @@ from skprivbn.bayesian_network._gaussian import normal_log_density
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.exceptions import PartitionError
 from skprivbn.federation import check_received
-from skprivbn.partition import (
-    HorizontalPartition,
-    RemoteResults,
-    check_horizontal,
-)
+from skprivbn.partition import HorizontalPartition, RemoteResults, check_horizontal
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.structure._learnt import (
     public_network,

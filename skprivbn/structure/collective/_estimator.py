@@ -18,10 +18,7 @@ from skprivbn.bayesian_network._base import known_states
 from skprivbn.bayesian_network._dag import check_dag, graph_of
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto._registry import named_parameters
-from skprivbn.crypto.shares import (
-    OTBackend,
-    resolve_count_backend,
-)
+from skprivbn.crypto.shares import OTBackend, resolve_count_backend
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.programs import keep_predictions, score_rows
@@ -31,10 +28,7 @@ from skprivbn.programs._columns import (
     note_alignment,
     same_number_of_records,
 )
-from skprivbn.structure._discrete_columns import (
-    check_columns_at_hand,
-    score_columns,
-)
+from skprivbn.structure._discrete_columns import check_columns_at_hand, score_columns
 from skprivbn.structure._edge_rules import check_ordering, parents_in
 from skprivbn.structure._learnt import (
     COUNT_BACKEND_CONSTRAINT,

@@ -20,12 +20,7 @@ from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, TooFewRows, converse, program
 from skprivbn.federation.program import require
-from skprivbn.programs._columns import (
-    compare,
-    find_records,
-    finish,
-    start_talk,
-)
+from skprivbn.programs._columns import compare, find_records, finish, start_talk
 from skprivbn.structure._discrete_columns import LabelTerms, read_codes
 from skprivbn.structure._scores import TableScores
 from skprivbn.structure._search import complete

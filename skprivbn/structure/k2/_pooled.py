@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._base import (
-    known_states,
-)
+from skprivbn.bayesian_network._base import known_states
 from skprivbn.structure._discrete_columns import encode_columns
 from skprivbn.structure._edge_rules import check_ordering, warn_of_column_order
 from skprivbn.structure._learnt import DiscreteNetworkMixin

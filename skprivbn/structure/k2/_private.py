@@ -14,24 +14,15 @@ from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 
 from skprivbn.bayesian_network import BayesianNetwork
-from skprivbn.bayesian_network._base import (
-    known_states,
-)
+from skprivbn.bayesian_network._base import known_states
 from skprivbn.crypto import PaillierBackend
-from skprivbn.crypto.shares import (
-    OTBackend,
-    resolve_count_backend,
-)
+from skprivbn.crypto.shares import OTBackend, resolve_count_backend
 from skprivbn.federation._ledger import Release
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
 from skprivbn.privacy._noise_report import noisy_number, report_noise
-from skprivbn.privacy._options import (
-    PRIVACY_CONSTRAINTS,
-    charge,
-    delta_of,
-)
+from skprivbn.privacy._options import PRIVACY_CONSTRAINTS, charge, delta_of
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._columns import (
     CountBackend,
@@ -40,10 +31,7 @@ from skprivbn.programs._columns import (
     note_alignment,
     note_values_only,
 )
-from skprivbn.structure._discrete_columns import (
-    check_columns_at_hand,
-    score_columns,
-)
+from skprivbn.structure._discrete_columns import check_columns_at_hand, score_columns
 from skprivbn.structure._edge_rules import check_ordering, warn_of_column_order
 from skprivbn.structure._learnt import COUNT_BACKEND_CONSTRAINT, warn_of_one_holder
 from skprivbn.structure._tables import check_table_sizes

@@ -222,8 +222,7 @@ class OwnColumns:
         with refuse_malformed("invalid-data"):
             values = to_numbers(X[:, rest])
         check_labels(
-            me,
-            ((i, X[:, i].tolist()) for i, known in zip(at, declared) if not known),
+            me, ((i, X[:, i].tolist()) for i, known in zip(at, declared) if not known)
         )
         check_unlike(codes, [len(labels) for labels in states], self.least_cell, at)
         self.codes = dict(zip(labelled, codes.T))
