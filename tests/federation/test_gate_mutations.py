@@ -61,6 +61,15 @@ def shares(gate, *arguments):
     return ""
 
 
+def alone(gate, me, rows, *columns):
+    """Return which columns are refused, if own rows are, as far as they are named."""
+    try:
+        gate.check_alone(me, rows, *columns)
+    except PartyRefusal as refusal:
+        return list(refusal.columns)
+    return None
+
+
 def check_gate(gate):
     """Hold for the gate; whatever mutant this holds for survives."""
     for n in (19, 20, 21):
@@ -276,6 +285,15 @@ def check_gate(gate):
     X[9, 2] += 1e-3
     assert shares(gate, me, X, X.T @ X) == "02"
     assert shares(gate, me, X, X.T @ X, (None, "x", "y")) == "y"
+    assert shares(gate, me, X, X.T @ X, (None, "x", ("z", "y"))) == "yz"
+    # the same of own rows, whatever their mean; of single columns, few values
+    own = np.random.default_rng(0).normal(size=(60, 1))
+    alike = np.hstack([own, own + 1e3])
+    assert not alone(gate, me, alike)
+    alike[9, 1] += 3.0
+    assert alone(gate, me, alike) == [0, 1]
+    assert alone(gate, me, alike, ("x", "y")) == ["x", "y"]
+    assert alone(gate, me, np.eye(60)[:, :2]) == []
 
 
 GATE = [
@@ -337,6 +355,11 @@ GATE = [
     ("& (np.asarray(least) > 1)", "& (least > 2)"),
     ("if np.any(few):", "if np.all(few):"),
     ("if is_few)", "if not is_few)"),
+    ("c if isinstance(c, tuple) else (c,) for c in columns", "(c,) for c in columns"),
+    ("check_cells(rows, me.min_rows, me.min_cell_count)", "pass"),
+    ("deviations = rows - rows.mean(axis=0)", "deviations = rows"),
+    ("deviations.T @ deviations, columns", "np.eye(rows.shape[1]) * 1e9, columns"),
+    ("deviations.T @ deviations, columns", "deviations.T @ deviations"),
     ("return total[:n_values]", "return total"),
     ("return np.abs(total[:n_values]).astype", "return total[:n_values].astype"),
     (
