@@ -298,6 +298,7 @@ def test_attack_expected_sums_that_are_nearly_one_row(tmp_path, monkeypatch):
     # a row like the others
     assert mean_by_em(open_with(make(tmp_path / "small"), rules=rules)[0]) < 100
     # the twin
+    without_shares(monkeypatch)
     weigh = FamiliesEM.weigh
     monkeypatch.setattr(
         FamiliesEM, "weigh", lambda *a: weigh(*a)._replace(sides=np.zeros((2, 0)))

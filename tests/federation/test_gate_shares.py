@@ -168,6 +168,39 @@ def test_attack_columns_that_differ_in_one_row_of_a_configuration(
     assert found == pytest.approx(4.0**2, rel=0.01)
 
 
+def test_attack_such_a_row_that_only_em_takes(tmp_path, monkeypatch):
+    """It has a gap in another column; sites that fill gaps tell small counts."""
+    rng = np.random.default_rng(0)
+    before, other = rng.normal(size=(2, 3, N_ROWS))
+    after, gaps = before.copy(), rng.random(other.shape) < 0.2
+    after[0, 7] += 4.0
+    gaps[0, 7] = True
+    tables = {
+        name: [[x, y, "" if gap else z] for x, y, z, gap in zip(*columns)]
+        for name, *columns in zip(
+            NAMES, before.tolist(), after.tolist(), other.tolist(), gaps.tolist()
+        )
+    }
+    columns = {"before": '"float"', "after": '"float"', "other": '"float"'}
+    rules = "max_exact_numbers = 3\nmin_cell_count = 1"
+    sites = open_sites(tmp_path, tables, columns, ESTIMATORS, rules)
+
+    def left():
+        network = FederatedBayesianNetwork(
+            states=dict.fromkeys(columns, "continuous"),
+            missing="em",
+            search_params={"required_edges": [("before", "after")]},
+            count_params={"alpha": 0.0},
+        ).fit(sites.rows(list(columns)))
+        return N_TOTAL * network.network_.variances["after"]
+
+    with pytest.raises(PartyError) as caught:
+        left()
+    assert caught.value.columns == ("after", "before")
+    without_shares(monkeypatch)
+    assert left() == pytest.approx(4.0**2, rel=0.01)
+
+
 @pytest.mark.parametrize("learner", [FederatedNotearsADMM, FederatedDynotears])
 def test_attack_a_consensus_on_columns_that_differ_in_one_row(
     tmp_path, monkeypatch, learner

@@ -430,6 +430,15 @@ class FamiliesEM:
         spread = [there.sum(axis=0), filled.sum(axis=0), (filled**2).sum(axis=0)]
         return np.concatenate([*(np.ravel(p) for p in (*parts, spread)), told])
 
+    def _split(self, vector):
+        ends = np.cumsum([prod(shape) for shape in self.shapes])
+        parts = np.split(np.asarray(vector, dtype=float)[: ends[-1]], ends[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+
+    def moments(self, vector):
+        """Return the moments of each continuous variable and its continuous parents."""
+        return self._split(vector)[len(self.families) : -1]
+
     def maximise(self, vector, alpha):
         """Return tables and regressions: the M-step.
 
@@ -440,9 +449,7 @@ class FamiliesEM:
         lines : list of pairs of ndarray
             Coefficients and variances of continuous ones, in units.
         """
-        ends = np.cumsum([prod(shape) for shape in self.shapes])
-        parts = np.split(np.asarray(vector, dtype=float)[: ends[-1]], ends[:-1])
-        parts = [part.reshape(shape) for part, shape in zip(parts, self.shapes)]
+        parts = self._split(vector)
         # with alpha=0, what no complete row shows could never become possible
         if vector[-2] == vector[-1] == 0 and alpha == 0:
             alpha = 1.0

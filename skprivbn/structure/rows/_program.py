@@ -290,6 +290,7 @@ def expectation_maximisation(rows, terms, parents):
         # pseudo-counts may let it fall, too
         converged = bool(abs(now - before) < terms.tol)
         n_iter, before = n_iter + 1, now
+    rows.check_families(parents, em.moments(total))
     cpts, lines = em.maximise(total, terms.alpha)
     found = enumerate(zip(em.beside, lines))
     lines = [list(rows.units.restore(j, others, *line)) for j, (others, line) in found]
@@ -353,29 +354,37 @@ class OwnRows:
             self._totals[given] = part.reshape(size, -1)
         return total
 
-    def check_families(self, parents):
+    def check_families(self, parents, tables=None):
         """Refuse a network if one row is nearly all that parents leave of a column.
 
         Parameters
         ----------
         parents : list of list of int
+        tables : list of ndarray, default=None
+            Of :meth:`FamiliesEM.moments`, if it was learnt by EM.
         """
         numbers = self.terms.continuous if not self.me.is_simulated else ()
         for child in numbers:
-            given = tuple(sorted(v for v in parents[child] if v not in numbers))
-            family = [child, *(v for v in parents[child] if v in numbers)]
+            given = tuple(v for v in parents[child] if v not in numbers)
+            family = [*(v for v in parents[child] if v in numbers), child]
             places = [numbers.index(v) for v in family]
-            there, cells, _ = configurations(
-                self.codes, self.values, self.n_states, given
+            values = self.values
+            if tables is None:  # of rows that have all numbers
+                given, chosen = tuple(sorted(given)), [0, *(1 + v for v in places)]
+                moments = symmetric(self._totals[given])[:, chosen][..., chosen]
+            else:
+                values, moments = values[:, places], tables[places[-1]]
+                moments = moments.reshape(-1, *moments.shape[-2:])
+            there, cells, _ = configurations(self.codes, values, self.n_states, given)
+            values, columns = (
+                self.values[there][:, places],
+                [(v, *given) for v in family],
             )
-            values = self.values[there][:, places]
             for cell in np.unique(cells):
-                moments = symmetric(self._totals[given][cell])
-                mean = moments[0, 1:] / moments[0, 0]
-                products = moments[1:, 1:] - np.outer(mean, moments[0, 1:])
-                own = values[cells == cell] - mean[places]
-                columns = [(v, *given) for v in family]
-                check_shares(self.me, [own], products[np.ix_(places, places)], columns)
+                (n, *sums), products = moments[cell][0], moments[cell][1:, 1:]
+                own = values[cells == cell] - np.divide(sums, n)
+                products = products - np.outer(sums, sums) / n
+                check_shares(self.me, [own], products, columns)
 
     def count(self, asked):
         """Count tables; small counts of this party as none, others in steps."""
