@@ -4,7 +4,7 @@ Under noise, tables are released once, and a graph and probabilities are read of
 """
 
 from abc import ABC, abstractmethod
-from itertools import chain, combinations, groupby
+from itertools import chain, combinations, groupby, product
 from math import comb, prod
 from typing import NamedTuple
 
@@ -22,14 +22,16 @@ from skprivbn.privacy._options import delta_of
 MAX_CELLS = 1 << 16
 #: numbers of all tables of one round
 ROUND_CELLS = 1 << 20
-#: tables with fewer cells, but for the last variable, are counted as matrix products
-_SMALL = 32
+#: tables with fewer cells, but for the last variable, are counted by sets of rows
+_SMALL = 64
 #: instead of every count of a table that is not told
 HIDDEN = -1
 #: entries of all rows that are looked at together
 _CHUNK = 1 << 20
-#: entries of the largest matrix of indicators: 64 MB, and sums of ones stay exact
-_MAX_INDICATORS = 1 << 24
+#: bits of the sets of rows that are kept: 64 MB
+_MAX_BITS = 1 << 29
+#: words of 64 bits that are looked at together, which should stay in the cache
+_WORDS = 1 << 16
 #: sets of columns that are released together, with noise
 _MAX_TABLES = 5000
 
@@ -434,13 +436,15 @@ class RowCounts:
 
     def __init__(self, codes, n_states):
         self.codes, self.n_states = codes, n_states
-        # a column for every state of every variable, which makes small tables fast
-        of = np.repeat(np.arange(len(n_states)), n_states)
-        self._columns = [np.flatnonzero(of == v) for v in range(len(n_states))]
-        self._indicators = None
-        if len(codes) * len(of) <= _MAX_INDICATORS:
-            states = np.concatenate([np.arange(size) for size in n_states])
-            self._indicators = (codes[:, of] == states).astype(np.float32)
+        # the rows of every state of every variable as packed bits: small tables are
+        # counted 64 rows at a time
+        ends = np.cumsum([0, *n_states])
+        self._places = [np.arange(*pair) for pair in zip(ends, ends[1:])]
+        self._rows_of = None
+        if len(codes) * ends[-1] <= _MAX_BITS:
+            self._rows_of = np.concatenate(
+                [_rows_by_state(codes[:, v], size) for v, size in enumerate(n_states)]
+            )
 
     def count(self, asked):
         """Return tables one after another, as one flat array.
@@ -458,8 +462,8 @@ class RowCounts:
         parts = []
         for base, tables in groupby(asked, key=lambda variables: variables[:-1]):
             size = prod(self.n_states[v] for v in base)
-            is_small = self._indicators is not None and size <= _SMALL
-            count = self._multiply if is_small else self._add_up
+            is_small = self._rows_of is not None and size <= _SMALL
+            count = self._intersect if is_small else self._add_up
             parts.append(count(base, [variables[-1] for variables in tables], size))
         return np.concatenate(parts)
 
@@ -479,18 +483,43 @@ class RowCounts:
             counts += np.bincount(places, minlength=len(counts))
         return counts
 
-    def _multiply(self, base, candidates, size):
-        """Count by a product of indicators: fast for few cells."""
-        cells, known = joint_codes(self.codes, base, self.n_states)
-        mine = ((cells == np.arange(size)[:, None]) & known).astype(np.float32)
-        chosen = np.concatenate([self._columns[v] for v in candidates])
-        if 4 * len(chosen) < self._indicators.shape[1]:
-            counts = mine @ self._indicators[:, chosen]
-        else:  # to pick columns of all rows would take longer than to count them
-            counts = (mine @ self._indicators)[:, chosen]
+    def _intersect(self, base, candidates, size):
+        """Count the rows that states have in common: fast for few cells."""
+        mine = _packed(np.ones((1, len(self.codes)), dtype=bool))
+        for v in base:
+            states = self._rows_of[self._places[v]]
+            mine = np.concatenate([states & rows for rows in mine])
+        theirs = self._rows_of[np.concatenate([self._places[v] for v in candidates])]
+        n_words, counts = mine.shape[1], np.zeros((size, len(theirs)), dtype=np.int64)
+        step = max(1, min(n_words, _WORDS // len(theirs)))
+        some = max(1, _WORDS // (len(theirs) * step))
+        for first, start in product(range(0, size, some), range(0, n_words, step)):
+            words = slice(start, start + step)
+            both = mine[first : first + some, None, words] & theirs[:, words]
+            # numpy is slow at sums along short axes; these are far below 2^24
+            found = np.bitwise_count(both).astype(np.float32)
+            found = found @ np.ones(found.shape[-1], dtype=np.float32)
+            counts[first : first + some] += found.astype(np.int64)
         widths = [self.n_states[v] for v in candidates]
         table = np.tile(np.repeat(np.arange(len(candidates)), widths), size)
-        return counts.ravel()[np.argsort(table, kind="stable")].astype(np.int64)
+        return counts.ravel()[np.argsort(table, kind="stable")]
+
+
+def _rows_by_state(column, size):
+    """Return the rows that have each of some states, as packed bits."""
+    column, step = np.ascontiguousarray(column), max(1, _CHUNK // max(1, len(column)))
+    states = np.arange(size)[:, None]
+    parts = [states[start : start + step] for start in range(0, size, step)]
+    return np.concatenate([_packed(column == part) for part in parts])
+
+
+def _packed(sets):
+    """Pack truth values (n, n_rows) into words of 64 bits: (n, n_words)."""
+    n_bytes = -(-sets.shape[1] // 64) * 8
+    packed = np.zeros((len(sets), n_bytes), dtype=np.uint8)
+    bits = np.packbits(sets, axis=1)
+    packed[:, : bits.shape[1]] = bits
+    return packed.view(np.uint64)
 
 
 def sets_in(runs):

@@ -344,7 +344,7 @@ def missing_entries(X: np.ndarray) -> np.ndarray:
     if X.dtype.kind != "O":
         return np.zeros(X.shape, dtype=bool)
     with suppress(TypeError):  # what is not hashable is looked at one by one
-        if not any(map(is_missing, set(X.ravel().tolist()))):
+        if not any(map(is_missing, set(X.ravel(order="K").tolist()))):
             return np.zeros(X.shape, dtype=bool)
     return np.frompyfunc(is_missing, 1, 1)(X).astype(bool)
 
@@ -573,22 +573,21 @@ def _same_kind_array(labels, kind):
 def _look_up(column, labels, name, strict):
     table = {label: code for code, label in enumerate(labels)}
     values = column.tolist()
+    with suppress(TypeError):  # None for what is no label, or a list, or the like
+        return np.fromiter(map(table.get, values), dtype=np.intp, count=len(values))
     try:
         codes = list(map(table.get, values))
-    except TypeError:  # a list, or the like, is no label
+    except TypeError:
         codes = [table.get(v) if _is_hashable(v) else None for v in values]
-    if None in codes:
-        alike = {} if strict else texts_of(labels)
-        for i, code in enumerate(codes):
-            if code is None:
-                if strict and not is_missing(values[i]):
-                    raise ValueError(
-                        f"column {name!r} holds {values[i]!r}, which is not one of its "
-                        f"states {list(labels)}: declare all that are possible when "
-                        "the network is learnt, with states= or as categories of a "
-                        "dataframe"
-                    )
-                codes[i] = alike.get(label_text(values[i]), MISSING)
+    alike = {} if strict else texts_of(labels)
+    for i in (i for i, code in enumerate(codes) if code is None):
+        if strict and not is_missing(values[i]):
+            raise ValueError(
+                f"column {name!r} holds {values[i]!r}, which is not one of its states "
+                f"{list(labels)}: declare all that are possible when the network is "
+                "learnt, with states= or as categories of a dataframe"
+            )
+        codes[i] = alike.get(label_text(values[i]), MISSING)
     return np.array(codes, dtype=np.intp)
 
 

@@ -16,10 +16,10 @@ def codes():
 
 
 def count(codes, asked, fast=True):
-    """Count tables, by products of indicators or row by row."""
+    """Count tables, by sets of rows or row by row."""
     counts = RowCounts(codes, SIZES)
     if not fast:
-        counts._indicators = None
+        counts._rows_of = None
     return counts.count(asked)
 
 
@@ -50,8 +50,15 @@ def test_rows_are_left_out_of_tables_that_need_what_they_lack(codes, fast):
 def test_many_rows_are_counted_in_chunks(codes, monkeypatch):
     asked = [(2, 3, 0), (2, 3, 1)]
     whole = count(codes, asked, fast=False)
-    monkeypatch.setattr("skprivbn.structure._tables._CHUNK", 64)
+    np.testing.assert_array_equal(count(codes, asked), whole)
+    for name in ("_CHUNK", "_WORDS"):
+        monkeypatch.setattr(f"skprivbn.structure._tables.{name}", 16)
     np.testing.assert_array_equal(count(codes, asked, fast=False), whole)
+    np.testing.assert_array_equal(count(codes, asked), whole)
+
+
+def test_no_rows_have_empty_tables(codes):
+    assert not count(codes[:0], [(2, 3, 0), (1,)]).any()
 
 
 def test_no_table_is_asked_for_twice_nor_if_it_follows_from_another(codes):
