@@ -96,6 +96,10 @@ class ColumnsMixin(TransformerMixin):
             type the table of all rows has.
         """
         X = validate_table(self, X, reset=False, **self._row_checks)
+        return self._apply_columns(X)
+
+    def _apply_columns(self, X):
+        """Transform the chosen columns of checked rows; the others follow."""
         if self.columns is None:
             return self._apply(X)
         inner, names = self._on_columns, _check_feature_names_in(self)

@@ -248,7 +248,10 @@ def transform_at_holders(transformer, X):
     # as at a site: names have been checked and holders' arrays have none
     step = rebuild_model(model, rows.n_features)
     transform = step.transform
-    if hasattr(transformer, "privacy_spent_"):
+    if getattr(transformer, "handle_unknown", None) == "error":
+        # it names the column, and is not to make a label of a missing one
+        transform = transformer._apply_columns
+    elif hasattr(transformer, "privacy_spent_"):
         transform = partial(apply_step, step)
     has_names = hasattr(transformer, "feature_names_in_")
     made = rows.map_rows(

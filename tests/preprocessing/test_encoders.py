@@ -153,6 +153,18 @@ def test_unknown_labels():
     np.testing.assert_array_equal(made, [[0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]])
 
 
+@pytest.mark.parametrize("encoder", [FederatedOneHotEncoder, FederatedOrdinalEncoder])
+def test_a_missing_label_in_a_partition_is_not_the_first_one(encoder):
+    rows = pd.DataFrame({"age": range(6), "arm": ["A", "B", None, "B", "A", "B"]})
+    partition = HorizontalPartition.from_rows(rows, party=list("abcabc"))
+    options = {"drop": "first"} if encoder is FederatedOneHotEncoder else {}
+    strict = encoder(columns="arm", categories={"arm": ["A", "B"]}, **options)
+    strict.fit(partition)
+    for X in (rows, partition):
+        with pytest.raises(ValueError, match="column 'arm' has missing values: fill"):
+            strict.transform(X)
+
+
 def test_a_column_of_one_label_is_dropped_whole():
     encoder = FederatedOneHotEncoder(categories=[["a"], ["b", "c"]], drop="first")
     rows = np.array([["a", "b"], ["a", "c"]])
