@@ -242,8 +242,8 @@ class RowsMixin(SavedVersionMixin):
         # under noise, how many rows a party has is not told, also if there is none
         least, backend = 0 if terms.has_noise() else 1, backend or self.backend
         federation = partition.federate(program, terms, backend, min_rows=least)
-        used, n_parties = federation.backend, partition.n_parties
-        for leak in leaks_of_roster(used, n_parties, has_noise=terms.has_noise()):
+        used, names = federation.backend, partition.names
+        for leak in leaks_of_roster(used, names, has_noise=terms.has_noise()):
             warn_of_fit(self, leak)
         if getattr(used, "recovery", False):
             federation.on_dropout = "continue"

@@ -186,8 +186,12 @@ class Summary:
             if column.count is None:
                 rows.append((column.name, NOT_TOLD, *[""] * (len(head) - 2)))
                 continue
-            values = [column.mean, column.std, *column.quantiles.values()]
-            share = _share(column)
+            # a search ends within 2**-16 of the range: what is left of zero is not told
+            quantiles = [
+                0.0 if abs(value) < 1e-3 * column.std else value
+                for value in column.quantiles.values()
+            ]
+            values, share = [column.mean, column.std, *quantiles], _share(column)
             rows.append((column.name, _number(column.count), share, *_digits(values)))
         return LedgerTable(head, rows)
 
@@ -274,6 +278,19 @@ class DescribeMixin:
     def _column_names(self) -> list[str]:
         """Names of the features, or x0, x1, ... where they have none."""
         return self.feature_names or [f"x{i}" for i in range(self.n_features)]
+
+    def _check_chosen(self, columns):
+        """Return names of columns, or say how to choose some."""
+        is_names = isinstance(columns, list) and all(
+            isinstance(name, str) for name in columns
+        )
+        if not is_names:
+            raise PartitionError(
+                "choose columns by a list of their names, as in "
+                f"rows[{self._column_names[:2]}]; rows of several parties are not "
+                "chosen one by one"
+            )
+        return columns
 
     def describe(
         self,
@@ -377,7 +394,7 @@ class DescribeMixin:
         asked = _Asked(epsilon, delta, bounds, accountant, backend, len(names))
         spent = charge(asked, "description of all columns", noise)
         is_noisy = epsilon is not None
-        for leak in leaks_of_roster(backend, len(self.names), has_noise=is_noisy):
+        for leak in leaks_of_roster(backend, self.names, has_noise=is_noisy):
             warn_leak(leak)
         # under noise, how many rows a party has is not told, also if there is none
         least = {"min_rows": 1 if epsilon is None else 0}

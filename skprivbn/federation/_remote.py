@@ -301,6 +301,22 @@ class RemoteRows(DescribeMixin, RemoteData):
             if labels is declared.get(name)
         }
 
+    def __getitem__(self, columns: list[str]) -> Self:
+        """Return the same rows with some of their columns, in the order of the list.
+
+        Keys are no part of X, and may be named: they remain available beside it.
+        """
+        self._check_chosen(columns)
+        known = [*self.read, *(c for c, kind in self.schema.items() if kind == "key")]
+        if self.steps:
+            raise PartitionError(
+                f"the rows are transformed: choose {columns} before transforming them"
+            )
+        if lacking := [name for name in columns if name not in known]:
+            raise PartitionError(f"no columns {lacking}: the rows have {known}")
+        chosen = [name for name in columns if self.schema[name] != "key"]
+        return self._copy(feature_names=chosen)
+
     def reorder(self, feature_names: Sequence[str]) -> Self:
         """Return the same rows with their features in another order.
 

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -334,14 +334,15 @@ class PartySession:
 
 
 def leaks_of_roster(
-    backend: Any, n_parties: int, *, has_noise: bool = False
+    backend: Any, names: Sequence[str], *, has_noise: bool = False
 ) -> Iterator[str]:
-    """Say what a backend and so many parties cannot hide.
+    """Say what a backend and so few parties cannot hide.
 
     Parameters
     ----------
     backend : AdditiveBackend
-    n_parties : int
+    names : sequence of str
+        Of the parties.
     has_noise : bool, default=False
         Whether noise hides the rows of a single holder from those who read the result.
 
@@ -354,15 +355,16 @@ def leaks_of_roster(
         yield leak
     if backend.kind == "plaintext":
         return
-    if n_parties == 1 and not has_noise:
+    if len(names) == 1 and not has_noise:
         yield (
             "all rows are taken to be one party's: there is nobody to hide them from "
             "and the sums are that party's own; say who holds each row by name, as in "
             "fit(X, party=party), in pipelines after "
             "sklearn.set_config(enable_metadata_routing=True)"
         )
-    elif n_parties == 2:
+    elif len(names) == 2:
+        # named: a fold of a search may lack the third
         yield (
-            "with two parties, each learns the other's sums by subtracting its own; "
-            "three or more are needed to hide them"
+            f"with two parties, {names[0]!r} and {names[1]!r}, each learns the other's "
+            "sums by subtracting its own; three or more are needed to hide them"
         )

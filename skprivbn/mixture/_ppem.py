@@ -484,7 +484,7 @@ class PPEMGaussianMixture(CallbackSupportMixin, FittedMixtureMixin, PrivateEstim
         if self.max_iter is None:
             terms = terms.with_iterations(partition.n_features, partition.n_parties)
         with _Watch(progress, terms.max_iter) as watch:
-            what = "the mixture and the sums of all rounds"
+            what = "mixture and sums of all rounds"
             found = self._run_charged(partition, noisy_em, terms, what, progress=watch)
         # a single non-numeric entry turns a float32 table into one of objects
         self._keep(found, Given(), np.float64)

@@ -296,6 +296,13 @@ class HorizontalPartition(DescribeMixin, LocalPartition):
             return None
         return [self.names[code] for code in pairs[1, pairs[0] == alternate[0]]]
 
+    def __getitem__(self, columns: list[str]) -> HorizontalPartition:
+        """Return the same rows with some of their columns, in the order of the list."""
+        names = self._column_names
+        if lacking := [c for c in self._check_chosen(columns) if c not in names]:
+            raise PartitionError(f"no columns {lacking}: the partition has {names}")
+        return self.choose([names.index(name) for name in columns])
+
     def reorder(self, feature_names: Sequence[str]) -> HorizontalPartition:
         """Return the same rows with their features in another order.
 

@@ -30,6 +30,11 @@ __all__ = [
     "warn_user",
 ]
 
+#: what to do where columns are given by name, and have none
+_LOST_NAMES = (
+    ": an array has no names, and in a pipeline scikit-learn's transformers return "
+    "arrays unless pipeline.set_output(transform='pandas')"
+)
 #: code whose frames are passed over: ours, scikit-learn's, and what wraps calls
 _INTERNAL = (
     str(Path(__file__).parents[1]),
@@ -140,6 +145,7 @@ def by_column(
             raise ValueError(
                 f"{parameter} names {name!r}, and the columns are {list(names)}"
                 + (f": did you mean {near[0]!r}?" if near else "")
+                + _LOST_NAMES * (list(names) == [f"x{i}" for i in range(len(names))])
             )
     lacking = [name for name in names if name not in given]
     if complete and lacking:

@@ -104,6 +104,14 @@ def test_it_can_be_read(summary):
     assert "<table>" in html
 
 
+def test_a_quantile_of_zero_is_printed_as_zero():
+    counts = np.arange(300) % 3 // 2 * 7.0
+    rows = HorizontalPartition.from_rows(counts[:, None], list("abc") * 100, ["falls"])
+    summary = rows.describe(quantiles=[0.5])
+    assert 0 < summary["falls"].quantiles[0.5] < 0.001
+    assert repr(summary).split()[-1] == "0"
+
+
 def test_who_learns_what(summary):
     told = {(fact.who, fact.what) for fact in summary.ledger.facts()}
     sums = [what for who, what in told if who == "all parties"]

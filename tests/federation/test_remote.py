@@ -45,3 +45,17 @@ def test_columns_without_states_are_named():
     rows = RemoteRows(None, "icu", SITES, SCHEMA, ["ward", "age", "room"])
     with pytest.raises(PartitionError, match=r"columns \['room'\]: give states="):
         DPCGMLearner(epsilon=1.0, bins={"age": np.linspace(0, 100, 5)}).fit(rows)
+
+
+def test_columns_are_chosen_as_in_process():
+    schema = {**SCHEMA, "patient": "key"}
+    rows = RemoteRows(None, "icu", SITES, schema)
+    chosen = rows[["died", "age", "patient"]]
+    # a key is no part of X, and can be named beside it
+    assert chosen.feature_names == ["died", "age"]
+    with pytest.raises(PartitionError, match=r"no columns \['aeg'\]: the rows have"):
+        rows[["aeg"]]
+    with pytest.raises(PartitionError, match="by a list of their names"):
+        rows[0]
+    with pytest.raises(PartitionError, match="before transforming them"):
+        rows.transformed({}, ["age"])[["age"]]

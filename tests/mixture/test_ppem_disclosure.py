@@ -34,7 +34,7 @@ def test_few_parties_few_rows_and_plain_sums_are_said(three_blobs):
     X, party = three_blobs
     quiet = {"covariance_type": "spherical", "max_iter": 5, "tol": 1.0}
     masked(**quiet).fit(X, party=party)
-    with pytest.warns(PrivacyLeakWarning, match="two parties"):
+    with pytest.warns(PrivacyLeakWarning, match="two parties, '0' and '1', each"):
         masked(**quiet).fit(X, party=np.arange(len(X)) % 2)
     with pytest.warns(PrivacyLeakWarning, match="one party"):
         masked(**quiet).fit(X)

@@ -182,3 +182,19 @@ def test_a_notebook_shows_who_holds_what():
     assert page.count("<tr>") == 3
     assert "&lt;age&gt;, sex" in page
     assert ">north<" in page
+
+
+def test_columns_are_chosen_by_a_list_of_names():
+    frame = pd.DataFrame({"age": [1.0, 2.0], "sex": ["f", "m"], "died": [0, 1]})
+    rows = HorizontalPartition({"north": frame, "south": frame[["sex", "died", "age"]]})
+    chosen = rows[["died", "age"]]
+    assert chosen.feature_names == ["died", "age"]
+    assert chosen._blocks["south"]["X"].tolist() == [[0.0, 1.0], [1.0, 2.0]]
+    assert {kind["died"].kind for kind in chosen.dtypes} == {"i"}
+    with pytest.raises(
+        PartitionError, match=r"no columns \['aeg'\]: the partition has"
+    ):
+        rows[["age", "aeg"]]
+    for rest in ("age", slice(3), 0, np.array([True, False])):
+        with pytest.raises(PartitionError, match=r"as in rows\[\['age', 'sex'\]\]"):
+            rows[rest]
