@@ -290,9 +290,11 @@ def check_survey(survey, n_parties, factors=None, features=None):
         Names of the columns of cluster labels, and of X.
     """
     terms, census = survey.terms, survey.census
-    _check_kinds("y", survey.classes)
+    _check_kinds("y", [(label,) for label in survey.classes])
     for labels in census.labels:
-        _check_kinds("cluster", labels)
+        paths = [label if isinstance(label, tuple) else (label,) for label in labels]
+        # the label of pooled clusters is text also among numbers
+        _check_kinds("cluster", [path for path in paths if OTHER not in path])
     n_classes = len(survey.classes)
     if terms.target == "classes" and n_classes != 2:
         raise ValueError(
@@ -304,7 +306,7 @@ def check_survey(survey, n_parties, factors=None, features=None):
     if terms.target == "numbers":
         _check_target_varies(survey)
     if terms.mixed and n_parties > 1:
-        _check_sizes(census, terms.limits)
+        _check_sizes(survey)
     if terms.mixed:
         factors = factors or [f"column {i}" for i in range(terms.n_factors)]
         features = features or [f"x{i}" for i in range(survey.n_features)]
@@ -316,6 +318,7 @@ def _check_kinds(name, labels):
     try:
         sorted(labels)
     except TypeError:
+        labels = [part for path in labels for part in path]
         kinds = sorted({type(label).__name__ for label in labels})
         raise PartitionError(
             f"parties use different kinds of labels in {name}: {kinds}"
@@ -329,17 +332,33 @@ def _check_target_varies(survey):
         raise ValueError("y is the same in all rows (less offset): nothing to explain")
 
 
-def _check_sizes(census, limits):
+def _check_sizes(survey):
     """Refuse clusters of which sums would tell what single rows are."""
+    census, limits = survey.census, survey.terms.limits
+    min_parties, min_rows = limits[:2]
     for factor, mask in enumerate(census.too_small(*limits)):
-        if np.any(mask):
-            raise ValueError(
-                f"clusters {some(census.names(factor), mask)} have fewer than "
-                f"min_parties={limits[0]} holders or min_rows={limits[1]} rows: "
-                "sums over so few would tell what the rows are; "
-                "small_clusters='pool' gives them one random effect together, or "
-                "lower the limits knowingly"
+        if not np.any(mask):
+            continue
+        names, holders = census.names(factor), census.n_holders[factor]
+        few_holders = np.any(mask & (holders > 1) & (holders < min_parties))
+        lacks = [f"min_parties={min_parties} holders"] if few_holders else []
+        if np.any(census.n_rows[factor][mask] < min_rows):
+            lacks.append(f"min_rows={min_rows} rows")
+        are_pooled = np.array([str(name).endswith(OTHER) for name in names])
+        advice = "small_clusters='pool' gives them one random effect together"
+        if np.any(mask & are_pooled) or few_holders and max(holders) < min_parties:
+            advice = (
+                "pooling does not help, as no cluster has enough of both to join "
+                "them: merge clusters, leave these out, or let one holder have all "
+                "rows of each"
             )
+        pooled = survey.pooled[factor] if any(survey.pooled) else []
+        which = f" (pooled: {some(pooled, [True] * len(pooled))})" if pooled else ""
+        raise ValueError(
+            f"clusters {some(names, mask)}{which} have fewer than "
+            f"{' or '.join(lacks)}: sums over so few would tell what the rows are; "
+            f"{advice}, or lower the limits knowingly (also those of site files)"
+        )
 
 
 def _check_determined(survey, factors, features):
@@ -436,6 +455,12 @@ def warn_of_estimates(estimates, survey, features):
         warn_user(
             f"features {some(features, survey.constant)} do not vary: their "
             "coefficients are set to 0"
+        )
+    if survey.wide_offset:
+        warn_user(
+            "offset= has a standard deviation above 3, which means exposures that "
+            "differ by factors of 20 and more: give the logarithm of the exposure, "
+            "np.log(months), not the exposure itself"
         )
     more_nodes = f"try quadrature_params={{'n_nodes': {_MANY_NODES}}}"
     few_nodes = estimates.problem == "wide" and 1 < terms.n_quadrature < _MANY_NODES

@@ -273,7 +273,7 @@ class FittedGLMMMixin:
         for factor, columns, labels, effects in zip(self.factors_, *parts, strict=True):
             if not all(type(c) is int and INTERCEPT <= c < n_features for c in columns):
                 raise ValueError("random effects are of columns that X lacks")
-            self.clusters_[factor] = np.array(labels)
+            self.clusters_[factor] = _labels(labels)
             shape = len(labels), len(columns)
             self.random_effects_[factor] = check_received(effects, shape)
 

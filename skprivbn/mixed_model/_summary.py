@@ -345,7 +345,7 @@ class GLMMSummary:
         return LedgerTable(["Fixed effects", *self._columns()], rows)
 
     def _lines(self):
-        yield f"{self.kind}, {self.n_rows:.0f} rows of {self.n_parties} parties"
+        yield f"{self.kind}, {self.n_rows:,.0f} rows of {self.n_parties} parties"
         if self.classes is not None:
             yield "y: {1!r} against {0!r}".format(*self.classes)
         if not np.isnan(self.log_likelihood):  # noise leaves none

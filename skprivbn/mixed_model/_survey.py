@@ -40,6 +40,10 @@ from skprivbn.programs._columns import tell_all
 from skprivbn.programs._moments import Moments
 from skprivbn.utils._validation import is_missing
 
+# Standard deviation of an offset in which exposures differ by a factor of 20: of days
+# and of years, of villages and of cities, the logarithms differ less.
+_WIDE_OFFSET = 3.0
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -61,6 +65,8 @@ class Survey:
         Of these columns; for the parties.
     weight : float, default=1.0
         Mean weight of the rows.
+    wide_offset : bool, default=False
+        Whether offsets differ more than logarithms of exposures do.
     """
 
     classes: list
@@ -72,6 +78,7 @@ class Survey:
     terms: MixedTerms
     moments: Any = None
     weight: float = 1.0
+    wide_offset: bool = False
 
     @property
     def n_samples(self):
@@ -126,12 +133,14 @@ class Survey:
     def measured(self, moments, weight):
         """Return the survey with the moments of the columns, and the mean weight."""
         rounding = np.finfo(float).eps * moments.n_rows * np.abs(moments.mean)
+        has_log = self.terms.centres_offset and self.terms.link != "logit"
         return replace(
             self,
             varies=moments.covariance > rounding**2,
             is_zero=moments.mean == 0,
             moments=moments,
             weight=float(weight),
+            wide_offset=has_log and bool(moments.covariance[-1] > _WIDE_OFFSET**2),
         )
 
     def with_pooled(self, census, positions, rows):
@@ -165,6 +174,7 @@ class Survey:
             "pooled": self.pooled,
             "varies": self.varies.tolist(),
             "is_zero": self.is_zero.tolist(),
+            "wide_offset": self.wide_offset,
         }
 
     @classmethod
@@ -175,9 +185,9 @@ class Survey:
         varies, is_zero = (
             np.array(told[name], dtype=bool) for name in ("varies", "is_zero")
         )
-        return cls(
-            told["classes"], census, told["pooled"], varies, is_zero, n_features, terms
-        )
+        known = told["classes"], census, told["pooled"], varies, is_zero
+        wide_offset = bool(told["wide_offset"])
+        return cls(*known, n_features, terms, wide_offset=wide_offset)
 
 
 @dataclass(frozen=True)

@@ -336,3 +336,44 @@ def test_parties_refuse_what_a_fit_on_rows_at_hand_would(rows, key, values):
     with pytest.raises(PartyError) as caught:
         PrivateGLMMClassifier().fit(HorizontalPartition(blocks, **beside))
     assert caught.value.code == "invalid-data"
+
+
+def test_clusters_of_two_holders_that_pooling_does_not_help(rows):
+    """With two holders each, and three wanted, no cluster is left to join."""
+    alone = rows["cluster"] == 5
+    party = np.where(alone, 2, rows["party"] % 2)
+    model = PrivateGLMMClassifier(min_parties=3)
+    message = r"4\] have fewer than min_parties=3 holders: .* pooling does not help"
+    with pytest.raises(ValueError, match=message):
+        fit(model, rows, "classes", party=party)
+    model.set_params(small_clusters="pool")
+    message = r"'\(other\)'\] \(pooled: \['0', .* pooling does not help"
+    with pytest.raises(ValueError, match=message):
+        fit(model, rows, "classes", party=party)
+    message = "fewer than min_rows=40 rows: .* small_clusters='pool' gives"
+    with pytest.raises(ValueError, match=message):
+        fit(PrivateGLMMClassifier(min_rows=40), rows, "classes")
+
+
+def test_an_exposure_is_no_offset(rows, recwarn):
+    months = 1.0 + np.arange(N) % 24
+    model = PrivateGLMMRegressor("poisson")
+    fit(model, rows, "counts", offset=np.log(months))
+    assert not [w for w in recwarn if "logarithm" in str(w.message)]
+    with pytest.warns(UserWarning, match="give the logarithm of the exposure"):
+        fit(model, rows, "counts", offset=months)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_numbers_of_clusters_stay_numbers_beside_pooled_ones(rows, nested):
+    few = np.arange(N) < 8
+    cluster = np.where(few, 8 + np.arange(N) % 2, rows["cluster"])
+    if nested:
+        cluster = np.column_stack([(np.arange(N) // 8) % 2, cluster])
+    model = PrivateGLMMRegressor(small_clusters="pool")
+    fit(model, rows, "numbers", cluster=cluster)
+    clusters = model.clusters_["cluster_1"] if nested else model.clusters_
+    kept = [label for label in clusters if "(other)" not in str(label)]
+    assert 2 <= len(kept) < len(clusters) and nested == isinstance(kept[0], str)
+    effects = model.predict(rows["X"], cluster=cluster) - model.predict(rows["X"])
+    assert np.mean(effects != 0) > 0.5
