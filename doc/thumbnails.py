@@ -7,6 +7,7 @@ thumbnail. Examples say ``sphinx_gallery_thumbnail_number`` to choose another fi
 
 import warnings
 from pathlib import Path
+from textwrap import indent
 
 import matplotlib.pyplot as plt
 from sphinx_gallery.scrapers import matplotlib_scraper
@@ -44,7 +45,9 @@ def scrape(block, block_vars, gallery_conf):
         )
         for artist, visible in seen.items():
             artist.set_visible(visible)
-    return matplotlib_scraper(block, block_vars, gallery_conf)
+    shown = matplotlib_scraper(block, block_vars, gallery_conf)
+    # on a phone, panels side by side would be too small to read: a container scrolls
+    return shown and ".. container:: figures\n\n" + indent(shown, "    ")
 
 
 def replace_thumbnails(app):
