@@ -109,9 +109,9 @@ class PartyError(RuntimeError):
         "site file says min_cell_count: choose disclosure='private_counts' for "
         "columns, or FederatedBayesianNetwork without EM for rows, or have the site "
         "allow min_cell_count = 1",
-        "unknown-step": "a transformer in front of an exact question was not fitted to "
-        "these columns with this site: fit it to the same rows (encoders may also have "
-        "the labels that the site declares)",
+        "unknown-step": "a transformer in front of an exact question, or the network "
+        "of a score of columns, was not fitted to these columns with this site: fit it "
+        "to the same rows (encoders may also have the labels that the site declares)",
         "other-roster": "another group of sites has asked these data exact questions: "
         "the difference of the answers would show one site's",
         "other-weights": "another column of weights was used in exact questions on "

@@ -305,9 +305,10 @@ def other_ways(estimator: Any, *, of_rows: bool = True) -> str:
     """Say what else can be done about gaps: by the estimator, or by holders of rows."""
     constraints, words = getattr(estimator, "_parameter_constraints", {}), ""
     of_rows = of_rows and getattr(estimator, "parties", None) is None
-    known = constraints["missing"][0].options if "missing" in constraints else set()
+    known, plain = constraints.get("missing"), {"auto", "error"}
+    known = known[0].options if known and estimator.missing in plain else set()
     if known and (of_rows or "em" not in known):  # EM is for rows only
-        options = sorted(known - {"auto", "error"})
+        options = sorted(known - plain)
         words = f", or you set missing={' or '.join(map(repr, options))}"
     if not of_rows:
         return f"{words}; without keys=, all parties leave out the same rows"

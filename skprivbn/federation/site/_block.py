@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from skprivbn.federation._models import SomeColumns
+from skprivbn.federation._models import SomeColumns, rebuild_model
 from skprivbn.federation._rows import RowSource, map_rows
 from skprivbn.federation._wire import decode, encode
 from skprivbn.federation.program import PartyRefusal, refuse_malformed
@@ -16,7 +16,7 @@ from skprivbn.privacy._options import apply_step
 
 #: most files in the folder of results, which people at the site clear
 MAX_FILES = 100
-#: parts of results that fitted transformers are made of
+#: parts of results that fitted transformers, and networks of columns, are made of
 _MADE_OF = (
     "mean",
     "covariance",
@@ -25,6 +25,11 @@ _MADE_OF = (
     "quantiles",
     "categories",
     "rare",
+    "states",
+    "parents",
+    "counts",
+    "local_counts",
+    "cross_counts",
 )
 
 
@@ -48,7 +53,7 @@ def digest_of_rows(question, n_steps, further=()):
 
 
 def results_to_keep(result):
-    """Return the parts of a result that fitted transformers are made of, in bytes.
+    """Return the parts of a result that models to be applied are made of, in bytes.
 
     Parameters
     ----------
@@ -68,8 +73,9 @@ def check_steps(question, results_of):
 
     Whoever makes up a transformer chooses what sets rows apart: another number in the
     place of a gap, a label that is left out, axes along which one row is alone. Noise
-    hides rows whatever the steps; a score is one number, of a model that anybody may
-    make up.
+    hides rows whatever the steps. A score of rows is one number, of a model that
+    anybody may make up, and the gate looks at it. At a score of columns nobody can
+    look: its model may give all weight to one person.
 
     Parameters
     ----------
@@ -80,7 +86,11 @@ def check_steps(question, results_of):
     names, kinds = question.columns, question.dataset.columns
     # rows have the numbers of declared labels
     codes = {c: list(range(len(k))) for c, k in kinds.items() if isinstance(k, list)}
-    if not question.is_exact or question.terms.models():
+    if not question.is_exact:
+        return
+    if question.terms.joins_columns():
+        check_models(question, results_of)
+    if question.terms.models():
         return
     for i, step in enumerate(question.steps):
         labels = [codes.get(name) for name in names]
@@ -93,6 +103,25 @@ def check_steps(question, results_of):
             why += f'is not in the site file: steps = ["{digest}"] would allow it'
             raise PartyRefusal("unknown-step", why)
         names = step.get_feature_names_out(names).tolist()
+
+
+def check_models(question, results_of):
+    """Refuse to score columns under models that this site has not helped to fit.
+
+    Parameters
+    ----------
+    question, results_of :
+        As of :func:`check_steps`.
+    """
+    listed, n_columns = question.dataset.steps, len(question.terms.owners)
+    found = [*map(decode, results_of(digest_of_rows(question, len(question.steps))))]
+    for model in question.terms.models():
+        digest = hashlib.sha256(encode({"model": model})).hexdigest()
+        scored = rebuild_model(model, n_columns)
+        if digest not in listed and not any(map(scored._was_found, found)):
+            why = "the model was not fitted to these columns with this site, and is "
+            why += f'not in the site file: steps = ["{digest}"] would allow it'
+            raise PartyRefusal("unknown-step", why)
 
 
 def prepare_rows(question, block):

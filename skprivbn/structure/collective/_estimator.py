@@ -486,6 +486,27 @@ class CollectiveBayesianNetwork(
             **settings_in("search_params", self.search_params, SEARCH_PARAMS),
         )
 
+    def _was_found(self, found):
+        """Tell whether the network is that of tables that were told, for some alpha."""
+        nodes = list(self.network_.nodes)
+        if len(found.get("cross_counts", ())) != len(nodes):
+            return False
+        pairs = zip(found["cross_counts"], found["local_counts"])
+        counts = [local if cross is None else cross for cross, local in pairs]
+        parents = [[nodes[u] for u in above] for above in found["parents"]]
+        if [table.shape for table in counts] != [
+            self.network_.cpts[v].shape for v in nodes
+        ]:
+            return False
+        alpha = _alpha_of(self.network_.cpts.values(), counts)
+        again = BayesianNetwork.from_counts(
+            nodes, found["states"], parents, counts, alpha=alpha
+        )
+        tables = self.network_.cpts, again.cpts
+        return self.network_.parents == again.parents and all(
+            np.allclose(*(cpts[v] for cpts in tables), rtol=1e-6) for v in nodes
+        )
+
     def _local_models(self, model):
         """Return what sites are told of their own networks before they get new rows."""
         fixed = self._sends_by_threshold(model) and self.n_std is None
@@ -505,3 +526,15 @@ class CollectiveBayesianNetwork(
                 'disclosure="rows" sends rows of all sites to the first of them, the '
                 'centre, which joins them; disclosure="private_counts" sends none'
             )
+
+
+def _alpha_of(tables, counts):
+    """Return the pseudo-count of tables that are made of counts with one."""
+    excess, lever = [], []
+    for table, counted in zip(tables, counts):
+        n_states = table.shape[-1]
+        p, n = table.reshape(-1, n_states), counted.reshape(-1, n_states)
+        excess += (p * n.sum(axis=1, keepdims=True) - n).ravel().tolist()
+        lever += (1 - n_states * p).ravel().tolist()
+    at = int(np.argmax(np.abs(lever)))
+    return max(0.0, excess[at] / lever[at]) if lever[at] else 1.0

@@ -440,6 +440,18 @@ class FederatedGaussianBayesianNetwork(
                 "at the coordinator: parties are asked for nothing more"
             )
 
+    def _was_found(self, found):
+        """Tell whether the network has some graph, and moments that were found."""
+        network, words = self.network_, ("weights", "variances", "intercepts")
+        shape = np.shape(found.get("covariance"))
+        if shape != (len(network.nodes),) * 2 or "mean" not in found:
+            return False
+        again = GaussianBayesianNetwork.fit_from_moments(
+            found["mean"], nearest_covariance(found["covariance"]), network.weights != 0
+        )
+        pairs = [(getattr(network, word), getattr(again, word)) for word in words]
+        return all(np.allclose(x, y, rtol=1e-6, atol=1e-12) for x, y in pairs)
+
     def _keep_graph(self, moments, found):
         self.network_ = GaussianBayesianNetwork.fit_from_moments(
             moments.mean,

@@ -305,17 +305,14 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         parents = dict(enumerate(result["parents"]))
         self._set_structure(names, parents, terms.ordering)
         if self.fit_parameters:
-            self.network_ = BayesianNetwork.from_counts(
-                names,
-                result["states"],
-                self.parents_,
-                # the node comes first in a shared table and last in a network's
-                [
-                    np.moveaxis(np.maximum(counts, 0), 0, -1)
-                    for counts in result["counts"]
-                ],
-                alpha=1.0,
-            )
+            self.network_ = _network_of(names, result)
+
+    def _was_found(self, found):
+        """Tell whether the network is that of opened tables."""
+        names = list(self.network_.nodes)
+        if len(found.get("counts", ())) != len(names):
+            return False
+        return self.network_ == _network_of(names, found)
 
     def _terms(self, partition):
         """Public parameters of the session, the same at every party."""
@@ -416,3 +413,12 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
         table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
         words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"
         ledger.note(words, "colluders", epsilons)
+
+
+def _network_of(names, found):
+    """Return the network of opened tables, in which the node comes first."""
+    parents = [[names[u] for u in above] for above in found["parents"]]
+    tables = [np.moveaxis(np.maximum(x, 0), 0, -1) for x in found["counts"]]
+    return BayesianNetwork.from_counts(
+        names, found["states"], parents, tables, alpha=1.0
+    )

@@ -1,16 +1,22 @@
 """Columns at sites: what they answer under noise, trust and charge; what is wrong."""
 
+import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import gate
+from skprivbn.federation.site import _block
 from skprivbn.federation.site._account import Account
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
 from skprivbn.structure import (
+    CollectiveBayesianNetwork,
     FederatedBayesianNetwork,
     FederatedGaussianBayesianNetwork,
     PrivateK2StructureLearner,
@@ -120,6 +126,93 @@ def test_what_is_wrong_with_columns_is_said(
     with pytest.raises(PartyError) as caught:
         learner.fit(X)
     assert (caught.value.code, caught.value.columns) == (code, columns)
+
+
+def score_one_person(folder):
+    """Score columns under a network that is even but for what one person has.
+
+    Returns what the score tells, and the truth.
+    """
+    rows = np.arange(300)
+    known = np.column_stack([rows % 7, rows % 43 % 6, rows % 8])
+    claims = np.random.default_rng(0).integers(0, 2, 300)
+    assert (known == known[7]).all(axis=1).sum() == 1
+    names, sizes = ["u", "v", "w", "claims"], [7, 6, 8, 2]
+    kinds = [json.dumps([str(label) for label in range(n)]) for n in sizes]
+    federation = open_sites(
+        folder,
+        {"bank": known.tolist(), "insurer": claims[:, None].tolist()},
+        {"bank": dict(zip(names[:3], kinds)), "insurer": {"claims": kinds[3]}},
+        ["PrivateK2StructureLearner"],
+    )
+    columns = federation.columns()
+    learner = PrivateK2StructureLearner(ordering=names, max_parents=1).fit(columns)
+    # what was learnt may be scored
+    learner.score(columns)
+    tables = {name: np.full(n, 1 / n) for name, n in zip(names, sizes)}
+    tables["claims"] = np.full(sizes, 0.5)
+    even = -300 * np.log(sizes).sum()
+    tables["claims"][tuple(known[7])] = [0.9, 0.1]
+    parents = dict.fromkeys(names, []) | {"claims": names[:3]}
+    states = learner.network_.states
+    learner.network_ = BayesianNetwork(names, states, parents, tables)
+    told = 300 * learner.score(columns) - even
+    return told, np.log([1.8, 0.2][claims[7]])
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_attack_a_made_up_network_scores_one_person(tmp_path):
+    with pytest.raises(PartyError) as caught:
+        score_one_person(tmp_path)
+    assert caught.value.code == "unknown-step"
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_without_asking_where_networks_come_from_the_person_is_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_block, "check_models", lambda *arguments: None)
+    told, expected = score_one_person(tmp_path)
+    assert told == pytest.approx(expected, abs=1e-3)
+
+
+SCORED = {
+    "collective": CollectiveBayesianNetwork(alpha=0.25),
+    "k2": PrivateK2StructureLearner(ordering=[0, 1]),
+    "gaussian": FederatedGaussianBayesianNetwork("bic"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+@pytest.mark.parametrize("learner", SCORED.values(), ids=SCORED)
+def test_networks_that_sites_have_learnt_are_scored(tmp_path, learner):
+    rng = np.random.default_rng(0)
+    late = rng.integers(0, 2, 300)
+    claims = np.where(rng.random(300) < 0.8, late, 1 - late)
+    if learner is SCORED["gaussian"]:
+        late, claims = late + rng.normal(size=300), claims + rng.normal(size=300)
+    tables = {"bank": late[:, None].tolist(), "insurer": claims[:, None].tolist()}
+    kinds = {"bank": {"late": '"float"'}, "insurer": {"claims": '"float"'}}
+    federation = open_sites(tmp_path, tables, kinds, [type(learner).__name__])
+    columns = federation.columns()
+    model = clone(learner).fit(columns)
+    expected = model.score(np.column_stack([late, claims]))
+    assert model.score(columns) == pytest.approx(expected, abs=1e-4)
+    model.network_ = replace(model.network_, **change(model))
+    with pytest.raises(PartyError) as caught:
+        model.score(columns)
+    assert caught.value.code == "unknown-step"
+
+
+def change(model):
+    """Return a part of a network that is a little other than what was found."""
+    network = model.network_
+    if hasattr(network, "cpts"):
+        node = network.nodes[-1]
+        table = network.cpts[node] * [0.99, 1.0]
+        table /= table.sum(axis=-1, keepdims=True)
+        return {"cpts": network.cpts | {node: table}}
+    return {"variances": network.variances * 1.01}
 
 
 def read_from_alike(folder, monkeypatch):
