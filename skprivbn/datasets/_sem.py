@@ -112,9 +112,8 @@ def make_linear_sem(
     n_edges = _default_edges(n_edges, n_features)
     adjacency, _ = random_dag(n_features, n_edges, rng, graph=graph)
     weights = random_weights(adjacency, weight_range, rng)
-    draw = {"gaussian": rng.normal, "gumbel": rng.gumbel}.get(noise)
-    size = (n_samples, n_features)
-    errors = rng.exponential(size=size) if draw is None else draw(size=size)
+    draw = rng.normal if noise == "gaussian" else getattr(rng, noise)
+    errors = draw(size=(n_samples, n_features))
     X = np.linalg.solve((np.eye(n_features) - weights).T, (errors * scale).T).T
     return np.ascontiguousarray(X), weights
 

@@ -291,13 +291,10 @@ class AdaptiveSearch(TableSearch):
                 scores, self.n_tables, tables.layout.cliques, sizes, max_cells
             )
             measured.add(chosen, (yield self.chosen(chosen)), table)
-            known = dict(zip(tables.layout.cliques, tables.layout.split(theta)))
             tables = measured.tables()
             tables = tables.rescaled() if self.rescale else tables
-            shapes = zip(tables.layout.cliques, tables.layout.shapes)
-            theta = np.concatenate(
-                [np.ravel(known.get(clique, np.zeros(s))) for clique, s in shapes]
-            )
+            # new tables come after those before
+            theta = np.pad(theta, (0, tables.layout.n_parameters - len(theta)))
             if number + 1 < self.n_rounds:
                 # a prior variance that has collapsed would hold new potentials at zero
                 theta, prior_variance, _ = refine(

@@ -14,11 +14,9 @@ from sklearn.callback import CallbackSupportMixin
 from skprivbn.base import BACKEND_CONSTRAINT, EitherPartitionMixin, FederatedEstimator
 from skprivbn.crypto import AdditiveBackend
 from skprivbn.federation import Ledger
-from skprivbn.graphical_model._learning import (
-    describe,
+from skprivbn.graphical_model._estimation import (
     estimate_potentials,
     make_field,
-    read_tables,
     warn_of_misfit,
 )
 from skprivbn.graphical_model._plans import (
@@ -27,6 +25,7 @@ from skprivbn.graphical_model._plans import (
     check_columns,
     check_combinations,
     plan_search,
+    read_tables,
     report_tables,
     rows_of,
     settings_of,
@@ -539,9 +538,8 @@ class DPCGMLearner(
             tables = tables.rescaled()
         theta, self.n_iter_ = estimate_potentials(tables, self, progress)
         self._set_model(layout, theta, states)
-        self.noisy_marginals_, self.marginal_std_, expected = describe(
-            tables, self.network_, self.n_samples_
-        )
+        described = tables.describe(self.network_, self.n_samples_)
+        self.noisy_marginals_, self.marginal_std_, expected = described
         warn_of_misfit(self.network_, self.noisy_marginals_, self.marginal_std_)
         # a tied table goes under its first clique
         firsts = np.unique(layout.ties, return_index=True)[1]

@@ -1,5 +1,7 @@
 """Potentials from noisy tables: likelihood, empirical Bayes, collective EM.
 
+Post-processing of what was released, which sees no row.
+
 In expectation maximisation for collective graphical models, the true contingency tables
 n are hidden, the noisy ones y are seen. The E-step finds the most probable n given y
 and the current potentials, the M-step the potentials whose marginals are n / N.
@@ -13,11 +15,19 @@ ICML.
 
 import numpy as np
 from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
 
+from skprivbn.graphical_model._elimination import EliminationPlan
+from skprivbn.graphical_model._random_field import MarkovRandomField
 from skprivbn.graphical_model._tables import project_to_simplex
+from skprivbn.utils import warn_user
 from skprivbn.utils._linalg import single_threaded
 from skprivbn.utils._progress import NO_PROGRESS
 
+#: penalty that keeps the maximum likelihood of exact tables finite
+_EXACT_PENALTY = 1e-9
+#: a distance between learnt and released marginals that is worth a warning
+_FAR = 0.02
 #: log-potentials of the naive estimator stay within this bound: its optimum may be
 #: at infinity
 _BOUND = 30.0
@@ -31,15 +41,94 @@ _N_UPDATES, _MIN_SIGNAL = 5, 2.0
 _PATIENCE = 10
 
 
+def estimate_potentials(tables, learner, progress):
+    """Estimate potentials from tables by the method of a learner.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+        What was released.
+    learner : DPCGMLearner
+        Says how: `method` and `method_params`.
+    progress : Progress
+        Told of every step.
+
+    Returns
+    -------
+    theta : ndarray of shape (n_parameters,)
+    n_iter : int
+        Iterations of "cgm" or "naive".
+    """
+    n_iter, converged, settings = 0, True, learner._settings
+    exact = tables.kind == "none" or not tables.std.any()
+    if exact or learner.method == "naive":
+        penalty = _EXACT_PENALTY if exact else settings.regularization
+        theta, n_iter, converged = naive_mle(
+            tables, penalty, settings.max_iter, progress, settings.projection
+        )
+    elif learner.method == "cgm":
+        e_step = "nlbp" if settings.inference == "nlbp" else "dual"
+        theta, n_iter, converged = collective_em(
+            tables, e_step, progress=progress, **settings.of_method
+        )
+    else:
+        theta = empirical_bayes(tables, progress=progress)
+    if not converged:
+        warn_user(
+            f"method={learner.method!r} has not converged after {n_iter} iterations; "
+            "raise max_iter",
+            ConvergenceWarning,
+        )
+    return theta, n_iter
+
+
+def make_field(layout, theta, nodes, states):
+    """Return the MarkovRandomField with these potentials.
+
+    Parameters
+    ----------
+    layout : TableLayout
+    theta : ndarray of shape (n_parameters,)
+    nodes : sequence of str
+    states : dict of str to tuple
+
+    Returns
+    -------
+    field : MarkovRandomField
+    """
+    tables = layout.split(np.where(layout.support, theta, -np.inf))
+    potentials = {
+        tuple(nodes[i] for i in clique): tables[number]
+        for clique, number in zip(layout.cliques, layout.ties)
+    }
+    exact = isinstance(layout.inference, EliminationPlan)
+    return MarkovRandomField(nodes, states, potentials, "exact" if exact else "loopy")
+
+
+def warn_of_misfit(field, released, std):
+    """Warn if a loopy field is further from its tables than noise explains."""
+    if field.inference == "exact":
+        return
+    fitted = field.marginals()
+    miss = max(
+        (np.abs(fitted[c] - released[c]) - 6 * std[c]).max() for c in field.cliques
+    )
+    if miss > _FAR:
+        warn_user(
+            f"the learnt marginals miss the tables by {miss:.2g} more than noise "
+            "explains: learning with loopy belief propagation failed; use fewer or "
+            "smaller cliques, or raise max_cells for exact inference",
+            ConvergenceWarning,
+        )
+
+
 def projected_marginals(tables):
     """Marginals from noisy counts, each table projected onto its simplex."""
     layout = tables.layout
     scaled = tables.values / tables.n_records()
     projected = np.zeros(layout.n_parameters)
     for start, size, total in zip(layout.starts, layout.n_cells, layout.multiplicity):
-        cells = np.arange(start, start + size)
-        if layout.support is not None:
-            cells = cells[layout.support[cells]]
+        cells = start + np.flatnonzero(layout.support[start : start + size])
         projected[cells] = project_to_simplex(scaled[cells], float(total))
     return projected
 
@@ -143,7 +232,7 @@ def naive_mle(tables, penalty, max_iter=1000, progress=NO_PROGRESS, projection=T
 def signal_strength(tables):
     """How far the tables are from those of a uniform field, in standard errors."""
     layout = tables.layout
-    support = np.ones(layout.n_parameters) if layout.support is None else layout.support
+    support = layout.support
     share = support / layout.spread(np.add.reduceat(support, layout.starts))
     expected = tables.n_records() * layout.spread(layout.multiplicity) * share
     squares = (tables.values - expected) ** 2 / (tables.variance + expected + 1e-12)

@@ -12,7 +12,6 @@ import numpy as np
 
 from skprivbn.federation import declare_noise
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
-from skprivbn.graphical_model._learning import noise_on_tables
 from skprivbn.graphical_model._release import (
     N_CHANGED,
     ColumnTablesTerms,
@@ -25,10 +24,15 @@ from skprivbn.graphical_model._release import (
     single_holder_ledger,
 )
 from skprivbn.graphical_model._searches import GivenTables, PrivateTree
-from skprivbn.graphical_model._tables import count_tables, resolve_cliques, resolve_ties
+from skprivbn.graphical_model._tables import (
+    NoisyTables,
+    count_tables,
+    resolve_cliques,
+    resolve_ties,
+)
 from skprivbn.partition._base import holds_columns
 from skprivbn.privacy import PrivacyCost
-from skprivbn.privacy._noise_report import report_noise
+from skprivbn.privacy._noise_report import noisy_number, report_noise
 from skprivbn.privacy._options import charge, charge_exact, delta_of
 from skprivbn.programs._columns import column_terms
 from skprivbn.utils import warn_leak
@@ -183,6 +187,96 @@ def report_tables(learner, released, search, noise, n_parties):
         std_with=std_with,
         decisive=choice,
     )
+
+
+def noise_on_tables(tables, nodes):
+    """Return the noise on released tables, and words about states that hardly occur.
+
+    Parameters
+    ----------
+    tables : NoisyTables
+    nodes : sequence of str
+
+    Returns
+    -------
+    numbers : list of NoisyNumber
+    warnings : list of str
+    """
+    layout, n_records = tables.layout, tables.n_records()
+    numbers = [noisy_number("number of records", n_records, tables.n_records_std)]
+    firsts = np.unique(layout.ties, return_index=True)[1]
+    for i, std, n_cells in zip(firsts, tables.std, layout.n_cells):
+        columns = ", ".join(repr(nodes[v]) for v in layout.cliques[i])
+        mean_count = n_records * layout.multiplicity[layout.ties[i]] / n_cells
+        numbers.append(noisy_number(f"mean cell of {columns}", mean_count, std))
+    return numbers, _rare_states(tables, [layout.cliques[i] for i in firsts], nodes)
+
+
+def _rare_states(tables, cliques, nodes):
+    """Return words about columns whose values are hardly ever declared states."""
+    totals, reach = tables.totals, 3 * np.sqrt(tables.totals_variance)
+    most = float(totals.max())
+    check = "check the spelling of states, and bins"
+    if tables.n_records() <= 3 * tables.n_records_std and np.all(totals <= reach):
+        return [
+            f"about {max(most, 0):,.0f} rows have declared states in all columns of a "
+            f"table, which is within the noise: {check}, or take more rows"
+        ]
+    rare = totals + reach < most / 2
+    spelt = {v for clique, few in zip(cliques, rare) if not few for v in clique}
+    for v in {v for clique in cliques for v in clique} - spelt:
+        total = max(t for t, clique in zip(totals, cliques) if v in clique)
+        return [
+            f"about {max(total, 0):,.0f} of {most:,.0f} rows have declared states in "
+            f"column {nodes[v]!r}: {check}"
+        ]
+    return []
+
+
+def read_tables(noisy_tables, std, noise, nodes, make_layout, learner):
+    """Check tables that were released before.
+
+    Parameters
+    ----------
+    noisy_tables : mapping of clique to array-like
+        Noisy counts, in records.
+    std : float or sequence of float
+        Standard deviation of the noise, one for all or one per table.
+    noise : {"laplace", "gaussian"}
+        Its distribution.
+    nodes : sequence of str
+        Names of the columns.
+    make_layout : callable
+        From cliques and ties to a TableLayout.
+    learner : DPCGMLearner
+        Says which cliques are tied, if it has a stationary field.
+
+    Returns
+    -------
+    tables : NoisyTables
+    """
+    measured = resolve_cliques(list(noisy_tables), nodes)
+    scopes, ties = measured, np.arange(len(measured))
+    if learner._settings.stationary:
+        scopes, ties = resolve_ties(resolve_cliques(learner.cliques, nodes), True)
+        firsts = [scopes[i] for i in np.unique(ties, return_index=True)[1]]
+        if measured != firsts:
+            raise ValueError(
+                "with stationary=True there must be one table for each of "
+                f"{[tuple(nodes[i] for i in first) for first in firsts]}, in this "
+                "order: the sum over all cliques tied to it"
+            )
+    layout = make_layout(scopes, ties)
+    values = [np.asarray(table, dtype=float) for table in noisy_tables.values()]
+    for clique, table, shape in zip(noisy_tables, values, layout.shapes):
+        if table.shape != shape or not np.all(np.isfinite(table)):
+            raise ValueError(
+                f"the table of clique {clique!r} must be finite, of shape {shape}"
+            )
+    std = np.broadcast_to(np.asarray(std, dtype=float), len(values)).copy()
+    if not np.all(std >= 0):
+        raise ValueError("std must not be negative")
+    return NoisyTables(layout, layout.flatten(values), std, noise)
 
 
 def _resolve_workload(workload, nodes):

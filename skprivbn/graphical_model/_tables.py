@@ -238,18 +238,17 @@ class TableLayout:
         Number of states of each variable.
     ties : sequence of int, default=None
         Number of the table of each clique; by default every clique has its own.
-    support : ndarray of bool of shape (n_parameters,), default=None
+    support : bool or ndarray of bool of shape (n_parameters,), default=True
         False for structural zeros: configurations that cannot occur.
     inference : object, default=None
         Has ``forward(tables)`` and ``backward(tape)`` like :class:`EliminationPlan`,
         which is the default.
     """
 
-    def __init__(self, cliques, sizes, ties=None, support=None, inference=None):
+    def __init__(self, cliques, sizes, ties=None, support=True, inference=None):
         self.cliques = [tuple(int(i) for i in clique) for clique in cliques]
         self.sizes = tuple(int(size) for size in sizes)
         self.ties = np.arange(len(cliques)) if ties is None else np.asarray(ties)
-        self.support = support
         self._inference = inference
         n_tables = self.ties.max(initial=-1) + 1
         self.shapes = [None] * n_tables
@@ -260,6 +259,7 @@ class TableLayout:
         self.multiplicity = np.bincount(self.ties, minlength=n_tables)
         self.starts = np.concatenate([[0], np.cumsum(self.n_cells)])[:-1].astype(int)
         self.n_parameters = int(self.n_cells.sum())
+        self.support = np.broadcast_to(support, self.n_parameters)
         self._slices = [
             slice(start, start + n) for start, n in zip(self.starts, self.n_cells)
         ]
@@ -286,9 +286,7 @@ class TableLayout:
     def potentials(self, theta):
         """Linear-space tables of all cliques (with a batch axis), and log scale."""
         peak = np.maximum.reduceat(theta, self.starts)
-        linear = np.exp(theta - self.spread(peak))
-        if self.support is not None:
-            linear *= self.support
+        linear = np.exp(theta - self.spread(peak)) * self.support
         tables = self.split(linear)
         return [tables[g][None] for g in self.ties], peak[self.ties].sum()
 
@@ -433,8 +431,8 @@ def layout_for(learner, states, cliques, ties=None):
     check_table_sizes(cliques, sizes, max_cells)
     inference = choose_inference(settings.inference, cliques, sizes, max_cells)
     layout = TableLayout(cliques, sizes, ties, inference=inference)
-    if settings.structural_zeros:
-        layout.support = support_of(layout, settings.structural_zeros, list(states))
+    zeros = settings.structural_zeros or {}
+    layout.support = support_of(layout, zeros, list(states))
     return layout
 
 
@@ -460,15 +458,13 @@ class NoisyTables:
     kind: str
 
     def __post_init__(self):
-        if self.layout.support is not None:
-            # known to be zero, so the noise on them says nothing
-            object.__setattr__(self, "values", self.values * self.layout.support)
+        # structural zeros are known to be zero: the noise on them says nothing
+        object.__setattr__(self, "values", self.values * self.layout.support)
 
     @property
     def n_cells(self):
         """Number of cells that carry information."""
-        support = self.layout.support
-        return self.layout.n_parameters if support is None else int(support.sum())
+        return int(self.layout.support.sum())
 
     @property
     def variance(self):
@@ -529,6 +525,37 @@ class NoisyTables:
         factors = n_records / np.maximum(self.totals, 1.0)
         values = self.values * layout.spread(factors)
         return NoisyTables(layout, values, self.std * factors, self.kind)
+
+    def describe(self, field, n_records):
+        """Return released marginals, their standard errors, and the error to expect.
+
+        Total variation to expect between the field's marginals and the rows' tables is
+        half the mean absolute noise of each cell; but a cell that noise drowns is
+        estimated close to zero, and so wrong by no more than its count.
+
+        Parameters
+        ----------
+        field : MarkovRandomField
+            Fitted to the tables.
+        n_records : float
+            Number of records.
+
+        Returns
+        -------
+        released, std : dict of tuple of str to ndarray
+            Marginals as released, and their standard errors.
+        errors : dict of tuple of str to float
+            Total variation to expect.
+        """
+        layout, (released, std, errors) = self.layout, ({}, {}, {})
+        values, ratio = layout.split(self.values), self.absolute_noise_ratio
+        for (clique, fitted), table in zip(field.marginals().items(), layout.ties):
+            total = layout.multiplicity[table] * n_records
+            p, noise = np.clip(fitted, 0, 1), self.std[table] / total
+            released[clique] = values[table] / total
+            std[clique] = np.sqrt(p * (1 - p) / n_records + noise**2)
+            errors[clique] = float(np.minimum(ratio * noise, fitted).sum() / 2)
+        return released, std, errors
 
 
 def project_to_simplex(vector, total=1.0):

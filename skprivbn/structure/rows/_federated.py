@@ -17,7 +17,7 @@ from skprivbn.bayesian_network import (
 from skprivbn.crypto import BACKENDS, AdditiveBackend
 from skprivbn.crypto.shares import resolve_count_backend
 from skprivbn.federation import declare_noise
-from skprivbn.graphical_model._learning import noise_on_tables
+from skprivbn.graphical_model._plans import noise_on_tables
 from skprivbn.graphical_model._release import gap_rule, release_tables
 from skprivbn.graphical_model._searches import Released
 from skprivbn.graphical_model._tables import TableLayout
