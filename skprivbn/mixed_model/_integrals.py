@@ -56,7 +56,7 @@ _MAX_STEPS, _FOUND = 30, 1e-6
 
 @dataclass(frozen=True)
 class Slope:
-    """Log-likelihood and its derivatives, or a holder's share of them.
+    """Log-likelihood and its derivatives, or a holder's share; shares add up.
 
     Attributes
     ----------
@@ -75,6 +75,10 @@ class Slope:
     gradient: np.ndarray
     complete: np.ndarray
     missing: np.ndarray
+
+    def __add__(self, other):
+        pairs = zip(vars(self).values(), vars(other).values())
+        return Slope(*(one + another for one, another in pairs))
 
     @property
     def flat(self):
@@ -271,13 +275,8 @@ class QuadratureIntegral:
         away = scores - np.einsum("tq,tqj->tj", weights, scores)[:, None, :]
         missing = np.einsum("tq,tqj,tqk->jk", weights, away, away)
         surprise = np.einsum("tq,tqj->j", weights - self.expected, scores)
-        return replace(
-            slope,
-            value=slope.value + log_integrals.sum(),
-            error=slope.error + self._error(self.opened, table),
-            gradient=slope.gradient + surprise,
-            missing=slope.missing + missing,
-        )
+        value, error = log_integrals.sum(), self._error(self.opened, table)
+        return slope + Slope(value, error, surprise, 0.0, missing)
 
     # The end
 
@@ -457,7 +456,7 @@ class LaplaceIntegral:
             return slope, 0.0
         # what a party knows of its own clusters must not decide where the search goes
         shared = self.opened[:, None, None]
-        u, decrement, gain, gradient, complete, missing = look(
+        u, decrement, gain, *found = look(
             everybody.only(self.opened),
             self.model.at(parameters),
             np.where(self.is_opened, self.u, 0.0),
@@ -467,13 +466,7 @@ class LaplaceIntegral:
         self.u = np.where(self.is_opened, u, self.u)
         # the more a step promised, the less exactly it needs to be judged
         tolerance = np.clip(0.01 * promised, 1e-6, 0.1)
-        slope = replace(
-            slope,
-            value=slope.value + gain[self.is_opened].sum(),
-            gradient=slope.gradient + gradient,
-            complete=slope.complete + complete,
-            missing=slope.missing + missing,
-        )
+        slope += Slope(gain[self.is_opened].sum(), 0.0, *found)
         return slope, np.sqrt(decrement / tolerance)
 
     def follow(self, parameters):

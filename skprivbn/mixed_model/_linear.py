@@ -70,7 +70,16 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     alone = own.products(own.closed)
     how = sums, random, reml, min(survey.terms.max_iter, MAX_STEPS)
     if np.any(own.closed):
-        explain = partial(_explaining, alone, own.rows_of_closed)
+
+        def explain(matrices):
+            mine = absorb(alone, matrices)
+            total = yield Sum(
+                mine.ravel(),
+                "what clusters of one party explain at trial variances",
+                own.rows_of_closed,
+            )
+            return total.reshape(mine.shape)
+
         found = yield from asking_others(searching(*how), explain)
     else:
         found = find_theta(*how)
@@ -209,15 +218,6 @@ def searching(sums, random, reml, max_iter):
     return fit, theta, n_steps, not go_on
 
 
-def _explaining(alone, counted, matrices):
-    explained = yield Sum(
-        absorb(alone, matrices).ravel(),
-        "what clusters of one party explain at trial variances",
-        counted,
-    )
-    return explained.reshape(len(matrices), -1)
-
-
 @memoise
 def find_theta(*how):
     """Do what :func:`searching` does where no cluster is of one party."""
@@ -285,8 +285,6 @@ class LinearFit:
         fit : LinearFit
             With the smallest coefficients where rows do not determine them.
         """
-        if np.array_equal(turn, np.eye(len(turn))):
-            return self
         beta, _ = least_coefficients(turn @ self.beta, turn, nothing)
         covariance = turn @ self.covariance @ turn.T
         value = self.log_likelihood
@@ -313,7 +311,7 @@ def profile(absorbed, sums, reml):
     left = sums.totals - symmetric(absorbed[1:])
     n_fixed = len(left) - 1
     values, vectors = np.linalg.eigh(left[:-1, :-1])
-    known = values > 1e-11 * max(values[-1], 1e-300) if n_fixed else values > 0
+    known = values > 1e-11 * values.max(initial=1e-300)
     inverse = (vectors[:, known] / values[known]) @ vectors[:, known].T
     beta = inverse @ left[:-1, -1]
     n_known = int(np.count_nonzero(known))

@@ -329,10 +329,7 @@ class FittedGLMMMixin:
         estimates = np.append(self.intercept_, self.coef_)
         errors = np.append(self.intercept_std_, self.coef_std_)
         names = ["(Intercept)", *features]
-        skip = 0 if self.fit_intercept else 1
-        clusters = self.clusters_
-        if not isinstance(clusters, dict):
-            clusters = dict.fromkeys(self.factors_, clusters)
+        skip = int(not self.fit_intercept)
         return GLMMSummary(
             kind=self._kind(),
             classes=np.asarray(getattr(self, "classes_", [])).tolist() or None,
@@ -346,19 +343,17 @@ class FittedGLMMMixin:
             singular=self.singular_,
             log_likelihood=self.log_likelihood_,
             n_rows=self.n_samples_,
-            n_clusters={name: len(labels) for name, labels in clusters.items()},
+            n_clusters={name: len(self._of_factor(name)[0]) for name in self.factors_},
             n_parties=len(self.ledger_.parties),
         )
 
     def _kind(self):
-        family = self._family
-        kind = {"gaussian": "Linear", "poisson": "Poisson", "binomial": "Logistic"}
-        name = kind[family.name]
-        if family.link in ("probit", "cloglog"):
-            name = family.link.capitalize()
+        link = self._family.link
+        names = {"identity": "Linear", "log": "Poisson", "logit": "Logistic"}
+        name = names.get(link, link.capitalize())
         if not self.factors_:
             return f"{name} regression"
-        restricted = family.name == "gaussian" and getattr(self, "reml", False)
+        restricted = link == "identity" and self.reml
         return f"{name} mixed model{' (REML)' if restricted else ''}"
 
 

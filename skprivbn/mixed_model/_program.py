@@ -46,26 +46,22 @@ def generalised_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     if rows is None:
         return {"survey": survey.to_payload()}
     search = Search(me, survey, rows, look)
-    # without effects: Newton's method
-    while search.n_regressions < survey.terms.n_regressions:
-        vector, weights = search.regression()
-        try:
+    try:
+        # without effects: Newton's method
+        while search.n_regressions < survey.terms.n_regressions:
+            vector, weights = search.regression()
             total = yield Sum(vector, "gradient and Hessian without effects", weights)
-        except TooFewRows as few:
-            search.end_at_best(few)
-            break
-        search.improve(total)
-    # with effects, which are drawn as in the paper, or integrated over
+            search.improve(total)
+        # with effects, which are integrated over
+        while search.going:
+            vector, weights = search.table()
+            total = yield Sum(vector, "log-likelihoods, gradient and Hessians", weights)
+            search.move(total)
+    except TooFewRows as few:
+        search.end_at_best(few)
+    # or drawn, as in the paper
     if survey.terms.drawn:
         yield from metropolis_em(search)
-    while search.going:
-        vector, weights = search.table()
-        try:
-            total = yield Sum(vector, "log-likelihoods, gradient and Hessians", weights)
-        except TooFewRows as few:
-            search.end_at_best(few)
-            break
-        search.move(total)
     # standard errors and effects, where the search ended
     total, weights = search.final_table()
     if len(total):
@@ -208,9 +204,9 @@ class Search:
         sizes = residuals / self.n_rows or 1.0, weight / self.n_rows or 1.0
         self.typical = tuple(a * b for a, b in zip(self.typical, sizes))
 
-    def _weighed(self, table, parameters):
+    def _weighed(self, table):
         """Return sizes of residuals and weights with a table; and the weights."""
-        eta = self.integral.predictors(parameters)
+        eta = self.integral.predictors(self.parameters)
         weights, told = self.weigh(eta, by_cluster=True)
         return np.append(told[:2], table), weights
 
@@ -221,9 +217,7 @@ class Search:
         parts = [self._without_effects()]
         last = self.n_regressions == self.terms.n_regressions - 1
         if self.mixed and not self.terms.drawn and last:
-            parameters = self.padded(self.without.parameters)
-            table = self.integral.first_table(parameters)
-            parts.append(self._weighed(table, parameters))
+            parts.append(self._weighed(self.integral.first_table(self.parameters)))
         return _together(parts)
 
     def _without_effects(self):
@@ -248,14 +242,13 @@ class Search:
         if not len(rest):
             self.read_sizes(residuals, weight)
         self.n_regressions += 1
-        before = self.without.parameters
+        before = self.parameters
         self.regressing = self.without.step(value, gradient, information)
         self.regressed = not self.regressing
         self.regressing &= self.n_regressions < MAX_REGRESSIONS
         if len(rest) and self.optimiser is None:
             self.read_sizes(*rest[:2])
-            before, after = self.padded(before), self.padded(self.without.parameters)
-            start = self.integral.start(rest[2:], before, after)
+            start = self.integral.start(rest[2:], before, self.parameters)
             self.optimiser = QuasiNewton(start, self.terms.tol)
         if self.n_regressions >= self.terms.n_regressions:
             self._decide()
@@ -311,8 +304,7 @@ class Search:
         """Return a table of opened clusters, gradient and Hessians."""
         parts = [self._without_effects()] if self.regressing else []
         if self.mixed:
-            table = self.integral.tabulate(self.parameters)
-            parts.append(self._weighed(table, self.parameters))
+            parts.append(self._weighed(self.integral.tabulate(self.parameters)))
         return _together(parts)
 
     def move(self, total):
@@ -432,8 +424,6 @@ class Search:
 
     def _constant(self):
         """Terms that log-likelihoods left out; none for classes."""
-        if self.terms.target == "classes":
-            return 0.0
         family, seen = self.data.family, (self.data.events, self.data.trials)
         return family.constant(*seen) + family.saturated(*seen).sum()
 

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from skprivbn.federation import LedgerTable
+from skprivbn.utils import import_optional
 
 #: what stands for characters that have a meaning of their own
 _MARKDOWN = str.maketrans({c: f"\\{c}" for c in "|*_`\\"})
@@ -59,17 +60,11 @@ class VarianceComponents:
     @property
     def n_parameters(self) -> int:
         """Number of variances and correlations, with the residual's."""
-        n = sum(
-            np.count_nonzero(np.triu(self._estimated(factor)))
-            for factor in self.covariances
-        )
-        return int(n) * self.n_scales + (self.residual is not None)
-
-    def _estimated(self, factor):
-        """Mask of the entries that are parameters: not those set to zero."""
-        matrix = self.covariances[factor]
-        independent = np.all(matrix == np.diag(np.diag(matrix)))
-        return np.eye(len(matrix)) if independent else np.ones_like(matrix)
+        n = 0
+        for matrix in self.covariances.values():
+            size, independent = len(matrix), np.all(matrix == np.diag(np.diag(matrix)))
+            n += size if independent else size * (size + 1) // 2
+        return n * self.n_scales + (self.residual is not None)
 
     def correlations(self, factor: str | None = None) -> np.ndarray:
         """Return the correlations of one factor's effects.
@@ -110,8 +105,6 @@ class VarianceComponents:
 
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame."""
-        from skprivbn.utils import import_optional
-
         pandas = import_optional("pandas", "VarianceComponents.to_frame")
         columns = ["Group", "Effect", "Variance", "Std. Dev.", "Correlation"]
         return pandas.DataFrame(list(self._rows()), columns=columns)
@@ -257,8 +250,6 @@ class GLMMSummary:
         -------
         frame : DataFrame
         """
-        from skprivbn.utils import import_optional
-
         pandas = import_optional("pandas", "GLMMSummary.to_frame")
         columns = self._columns(exponentiate, conf_int, level)
         if digits is not None:

@@ -445,11 +445,10 @@ def _tell_labels(me, rows):
     terms, clusters = me.terms, [[] for _ in rows.labels]
     if terms.clusters is None:
         check_labels(rows.labels, terms.min_cell_count)
-    if terms.crossed:
-        # and so are pairs, which share rows
-        check_labels(starmap(zip, combinations(rows.labels, 2)), terms.min_cell_count)
-    if terms.clusters is None:
         clusters = [_in_order(set(labels)) for labels in rows.labels]
+    if terms.crossed:
+        # pairs of clusters are opened, too
+        check_labels(starmap(zip, combinations(rows.labels, 2)), terms.min_cell_count)
     classes = _in_order(set(rows.y.tolist())) if terms.target == "classes" else []
     mine = {"classes": classes, "clusters": clusters}
     told = {me.name: mine}

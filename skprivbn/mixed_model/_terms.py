@@ -63,7 +63,10 @@ class Family:
 
         Unless it is known exactly, the first step of Newton's method.
         """
-        return gradient / information if information else 0.0
+        return float(self._intercept(gradient / information)) if information else 0.0
+
+    def _intercept(self, step):
+        return step
 
 
 class _Binomial(Family):
@@ -90,11 +93,9 @@ class _Logit(_Binomial):
     def mean(self, eta):
         return expit(eta)
 
-    def intercept(self, gradient, information):
-        if not information:
-            return 0.0
-        mean = np.clip(0.5 + gradient / (4 * information), 1e-6, 1 - 1e-6)
-        return float(np.log(mean) - np.log1p(-mean))
+    def _intercept(self, step):
+        mean = np.clip(0.5 + step / 4, 1e-6, 1 - 1e-6)
+        return np.log(mean) - np.log1p(-mean)
 
 
 class _Probit(_Binomial):
@@ -152,10 +153,8 @@ class _Poisson(Family):
     def mean(self, eta):
         return np.exp(eta)
 
-    def intercept(self, gradient, information):
-        if not information:
-            return 0.0
-        return float(np.log(max(1 + gradient / information, 1e-6)))
+    def _intercept(self, step):
+        return np.log(max(1 + step, 1e-6))
 
     def saturated(self, k, m):
         return xlogy(k, k) - xlogy(k, m) - k

@@ -346,12 +346,10 @@ def _unpack(vector, frame):
     n_components, n_features = frame.reference.shape
     ends = n_components, n_components * (1 + n_features)
     counts, first, second = np.split(vector, ends)
-    if frame.covariance_type == "full":
-        second = symmetric(second.reshape(n_components, -1))
-    elif frame.covariance_type == "tied":
+    if frame.covariance_type in ("full", "diag"):
+        second = second.reshape(n_components, -1)
+    if frame.covariance_type in ("full", "tied"):
         second = symmetric(second)
-    elif frame.covariance_type == "diag":
-        second = second.reshape(n_components, n_features)
     return counts, first.reshape(n_components, n_features), second
 
 

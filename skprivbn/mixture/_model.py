@@ -44,13 +44,9 @@ class FittedMixtureMixin(RowsMixin, DensityMixin):
         return {"dtype": [np.float64, np.float32], "ensure_all_finite": finite}
 
     def _mixture(self):
-        return Mixture(
-            self.covariance_type,
-            self.weights_.astype(np.float64),
-            self.means_.astype(np.float64),
-            self.covariances_.astype(np.float64),
-            self.precisions_cholesky_.astype(np.float64),
-        )
+        found = self.weights_, self.means_, self.covariances_
+        arrays = (a.astype(np.float64) for a in (*found, self.precisions_cholesky_))
+        return Mixture(self.covariance_type, *arrays)
 
     def _check(self, X):
         """Return the rows in double precision, and the precision of what they gave."""
