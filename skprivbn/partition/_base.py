@@ -1,6 +1,6 @@
 """What partitions share: blocks of parties, and checks of labels, columns, rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from numbers import Real
@@ -51,6 +51,8 @@ class LocalPartition:
 
     names: tuple[str, ...]
     _blocks: dict[str, dict]
+    #: from the name of a party to the names of its columns
+    _held: Callable[[str], Sequence[str]]
 
     @property
     def n_parties(self) -> int:
@@ -73,10 +75,6 @@ class LocalPartition:
         ]
         names = ["party", "rows", "columns", "names"]
         return LedgerTable(names, rows)._repr_html_()
-
-    def _held(self, name):
-        """Return the names of the columns that a party holds."""
-        raise NotImplementedError
 
     def federate(
         self,

@@ -109,9 +109,7 @@ class ColumnsMixin(TransformerMixin):
 
     @property
     def _rest(self):
-        """Places of the columns that stay as they are."""
-        if self.columns is None:
-            return []
+        """Places of the columns that stay as they are, with `columns` only."""
         return [i for i in range(self.n_features_in_) if i not in self._places]
 
     def get_feature_names_out(

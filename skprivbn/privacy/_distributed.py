@@ -193,7 +193,12 @@ class DistributedNoise:
         """Variance of one party's share on each count."""
         if self.kind == "laplace":
             return discrete_laplace_variance(self.scale) / self.min_honest
-        return discrete_gaussian_variance(self.scale / math.sqrt(self.min_honest))
+        return discrete_gaussian_variance(self._share_sigma)
+
+    @property
+    def _share_sigma(self):
+        """Parameter of one party's share of Gaussian noise."""
+        return self.scale / math.sqrt(self.min_honest)
 
     @property
     def variance(self) -> float:
@@ -211,16 +216,12 @@ class DistributedNoise:
         if self.kind == "laplace":
             return None
         ratio = self.sensitivity / self.scale
-        gap, cells = self._gap, math.floor(self.sensitivity**2 + 1e-9)
+        gap = sum_of_gaussians_gap(self._share_sigma, self.min_honest)
+        cells = math.floor(self.sensitivity**2 + 1e-9)
         worst = min(
             math.sqrt(ratio**2 + gap * cells / 2), ratio + gap * math.sqrt(cells)
         )
         return worst**2 / 2
-
-    @property
-    def _gap(self):
-        share_sigma = self.scale / math.sqrt(self.min_honest)
-        return sum_of_gaussians_gap(share_sigma, self.min_honest)
 
     def part(self, l1_sensitivity: int, l2_sensitivity: float) -> "DistributedNoise":
         """Return the same noise, for some of the numbers that it was calibrated for.
@@ -310,9 +311,8 @@ class DistributedNoise:
             )
         if n_honest == 0:
             return math.inf
-        share_sigma = self.scale / math.sqrt(self.min_honest)
-        slack = _slack(share_sigma, n_honest, self.sensitivity)
-        sigma = share_sigma * math.sqrt(n_honest)
+        slack = _slack(self._share_sigma, n_honest, self.sensitivity)
+        sigma = self._share_sigma * math.sqrt(n_honest)
         delta = self.delta * math.exp(-slack)
         return 2 * slack + gaussian_epsilon(sigma, delta, self.sensitivity)
 
