@@ -177,15 +177,26 @@ def main(figures, seeds, parties, skipped):
                     collected[case].append(values)
             store(collected, before, command)
             print(f"graph {seed}, figure {figure}", flush=True)
+    for case, values in collected.items():
+        row = summary(case, values, before.get(case, {}))
+        found = ", ".join(f"{name} {row[name]:.3g}" for name in ("SHD", "TPR", "FDR"))
+        print(" ".join(f"{name}={row[name]}" for name in (*CASE, "graphs")), found)
+    print("stored in benchmarks/results/notears_figures.json")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--figure", type=int, action="append", choices=SETTINGS)
-    parser.add_argument("--graphs", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0, help="so many are stored")
-    parser.add_argument("--parties", type=int, action="append", help="how many")
-    parser.add_argument("--skip", action="append", default=[], help="a method")
+    parser.add_argument("--graphs", type=int, default=10, help="number of graphs")
+    parser.add_argument(
+        "--first", type=int, default=0, help="go on after this number of stored graphs"
+    )
+    parser.add_argument(
+        "--parties", type=int, action="append", help="only for this number of parties"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], help="leave out a method, such as alone"
+    )
     arguments = parser.parse_args()
     figures = arguments.figure or list(SETTINGS)
     seeds = range(arguments.first, arguments.graphs)

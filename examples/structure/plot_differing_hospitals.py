@@ -60,12 +60,13 @@ for title, fitted in (("one mechanism", plain), ("mechanisms by site", model)):
 # Which mechanisms differ
 # -----------------------
 # A test for each variable compares one mechanism for all hospitals with one per
-# hospital. Only the dose differs; the right panel shows its true rules, which no
+# hospital. Only the dose differs; the last panel shows its true rules, which no
 # hospital discloses.
 
 fig, axes = plt.subplots(
-    1, 4, figsize=(15, 4), layout="constrained", width_ratios=[1.3, 1.3, 1, 1]
+    2, 2, figsize=(9, 8.5), layout="constrained", height_ratios=[1.3, 1]
 )
+axes = axes.ravel()
 for ax, title, fitted in (
     (axes[0], "One mechanism for all", plain),
     (axes[1], "Mechanisms may differ", model),

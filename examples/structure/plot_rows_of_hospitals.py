@@ -71,7 +71,7 @@ for part in np.linspace(0, 0.9, 7):
 
 shares = pd.DataFrame(shares).set_index("share of smokers without an answer")
 fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-shares.plot(marker="o", ax=ax)
+shares.plot(marker="o", ax=ax, color=["#D55E00", "#0072B2"])
 ax.axhline(
     X["bronc"].eq("yes").mean(), color="black", linestyle=":", label="complete data"
 )

@@ -70,6 +70,8 @@ _UNITS, _MOST_ENTRIES = 64, 1 << 21
 _ROUNDED = 2.0**-20
 #: records whose products are made together
 _BATCH = 1 << 13
+#: advice where an option is for rows only
+_INSTEAD = {"missing": ": leave out records with gaps at their holder"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class ColumnNetworkTerms(RowNetworkTerms, ColumnsTerms):
             if getattr(self, name) != plain:
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} is not available for columns of "
-                    "several parties"
+                    "several parties" + _INSTEAD.get(name, "")
                 )
 
 
