@@ -13,7 +13,7 @@ __all__ = [
 
 
 class PrivacyLeakWarning(UserWarning):
-    """Something is learnt, by somebody, that a careful user would not expect.
+    """A fit discloses more than a careful user expects.
 
     Raised for choices that work but hide less than the default (a plaintext
     backend, bounds or domains read off the data, seeded noise, a single party)
@@ -42,7 +42,7 @@ class BudgetExceededError(RuntimeError):
 
 
 class PartitionError(ValueError):
-    """The rows or columns do not say clearly which party holds them."""
+    """A partition of rows or columns over parties is invalid or ambiguous."""
 
 
 class ProtocolError(RuntimeError):
@@ -50,7 +50,7 @@ class ProtocolError(RuntimeError):
 
 
 class PartyError(RuntimeError):
-    """A party failed, answered too late, answered garbage or refused.
+    """A party failed, refused, or gave a late or malformed answer.
 
     Only a public code leaves a party: an exception's text may hold data.
 

@@ -38,7 +38,7 @@ _NUMBERS = struct.Struct("<IIII")
 
 @dataclass(frozen=True)
 class HiddenVector:
-    """A vector nobody can read alone, as it travels.
+    """A hidden vector as a party sends it.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def outvoted(answers):
 
 
 class PartyContext(Protocol):
-    """What a backend may know of the session, on a party's side.
+    """The session as the backend of one party sees it.
 
     Attributes: `name` (own), `roster` (names of all parties, in order), `session`
     (random bytes), `roster_hash` (binds roster, estimator and public parameters),
@@ -341,7 +341,7 @@ class SumSession(ABC):
 
 
 class AdditiveBackend(CachedParameterNames, BaseEstimator, ABC):
-    """Hyper-parameters of one way to add vectors that nobody may see.
+    """Base class of backends: parameters of one way to add hidden vectors.
 
     A backend of one's own defines :meth:`setup`, :meth:`add_parts` and
     :meth:`describe`.

@@ -22,7 +22,7 @@ NOT_TOLD = "not told"
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What one column holds, over all parties.
+    """Summary of one column over all parties.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class ColumnSummary:
 
 @dataclass(frozen=True)
 class TableSummary:
-    """How many rows have two categories at once, over all parties.
+    """Contingency table of two columns over all parties.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class TableSummary:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """What rows of several parties are like.
+    """Summary of the rows of several parties.
 
     Made by ``describe()`` of a :class:`~skprivbn.partition.HorizontalPartition` or of
     :class:`~skprivbn.partition.RemoteRows`. ``summary["age"]`` is a column,

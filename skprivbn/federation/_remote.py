@@ -380,7 +380,7 @@ def name_results(dataset, results, session):
 
 
 class RemoteResults:
-    """Says where sites keep what a model predicted for their rows; holds none of it.
+    """Names of the files in which sites keep predictions for their rows.
 
     Parameters
     ----------

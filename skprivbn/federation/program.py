@@ -147,7 +147,7 @@ ALL_ROWS, COUNTS = Weighing
 
 
 class CountsAt(NamedTuple):
-    """Numbers of rows that stand in the vector itself, one for each block.
+    """Positions of numbers of rows in the vector of a sum, one for each block.
 
     Attributes
     ----------

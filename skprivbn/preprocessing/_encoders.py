@@ -327,7 +327,7 @@ class FederatedOrdinalEncoder(CategoryEncoder):
 
 
 class FederatedOneHotEncoder(CategoryEncoder):
-    """Replace each column by one for each of its categories over all parties.
+    """Replace each column by indicator columns of its categories over all parties.
 
     Read more in the :ref:`User Guide <preprocessing>`.
 

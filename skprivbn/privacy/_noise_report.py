@@ -55,7 +55,7 @@ def noisy_number(what: str, value: float, std: float, scale: float | None = None
 
 @dataclass(frozen=True)
 class NoiseReport:
-    """What the noise of a private fit does to its result.
+    """Effect of the noise of a private fit on its result.
 
     The attribute ``noise_report_`` of every estimator that was fitted with `epsilon`.
     Computed from noisy numbers and public scales only: it costs no privacy.

@@ -67,7 +67,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class MomentsTerms(NoisyTerms):
-    """Which moments are summed, of what rows, and with what noise.
+    """Terms of sums of moments: the moments, the rows and the noise.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ MAX_LEVELS = 257
 
 @dataclass(frozen=True)
 class QuantileTerms(CountTerms):
-    """How many quantiles are searched for, within which bounds, with what noise.
+    """Terms of a search for quantiles: their number, bounds and noise.
 
     Parameters
     ----------

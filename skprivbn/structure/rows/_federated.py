@@ -87,7 +87,7 @@ class FederatedBayesianNetwork(
     DiscreteNetworkMixin,
     PrivateEstimator,
 ):
-    """Learn a discrete Bayesian network from rows that several parties hold.
+    """Learn a discrete or mixed Bayesian network from rows or columns of parties.
 
     Every party runs the same search for a graph. Whenever it needs a contingency
     table, the parties count their own rows and add the counts up without showing
