@@ -74,6 +74,7 @@ def federate(folder, *allowed, backend="ckks"):
         )
         for name, text in site_files().items()
     }
+    texts = {name: 'results = "results"\n' + text for name, text in texts.items()}
     return connect(make_sites(folder, texts), "icu")
 
 
@@ -205,6 +206,10 @@ def test_on_sites_the_result_is_the_same(extras, tmp_path, backend):
     at_sites = logistic.fit(rows, "died").coef_
     np.testing.assert_array_equal(at_sites, here)
     assert logistic.score(rows, "died") == pytest.approx(logistic.score(X, y))
+    file = tmp_path / "north" / "results" / logistic.predict(rows).file
+    *_, predicted = np.loadtxt(file, delimiter=",", skiprows=1, dtype=str).T
+    expected = logistic.predict(X[PARTY == "north"]).astype(str)
+    np.testing.assert_array_equal(predicted, expected)
     bayes = extras.FederatedNaiveBayes(backend)
     here = bayes.fit(X, y, party=PARTY).theta_
     np.testing.assert_array_equal(bayes.fit(rows, "died").theta_, here)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from sklearn.base import ClusterMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from skprivbn.base import PrivateEstimator
+from skprivbn.base import PrivateEstimator, by_holders
 from skprivbn.federation import Noisy, NoisyTerms, program
 from skprivbn.privacy import CountMechanism
 from skprivbn.programs import keep_predictions
@@ -96,9 +96,9 @@ class PrivateKMedians(ClusterMixin, PrivateEstimator):
             partition, kmedians, terms, "medians of clusters"
         )
 
+    @by_holders
     def predict(self, X):
         """Return the number of the nearest centre of each row."""
-        check_is_fitted(self)
         return nearest(validate_data(self, X, reset=False), self.cluster_centers_)
 
     def _public_model(self):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from skprivbn.base import FederatedEstimator
+from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Terms, program
 from skprivbn.programs import keep_predictions, score_rows
 
@@ -69,9 +69,9 @@ class FederatedLogisticRegression(FederatedEstimator, ClassifierMixin):
         self.coef_, self.intercept_ = found["coef"][None, :-1], found["coef"][-1:]
         self.n_iter_, self.classes_ = found["n_iter"], np.array([0, 1])
 
+    @by_holders
     def predict(self, X):
         """Return the more probable class of each row."""
-        check_is_fitted(self)
         X = validate_data(self, X, reset=False)
         return (X @ self.coef_[0] + self.intercept_ > 0).astype(int)
 

@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.stats import norm
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from skprivbn.base import FederatedEstimator
+from skprivbn.base import FederatedEstimator, by_holders
 from skprivbn.federation import PartyRefusal, RowWeights, Sum, Terms, program
 from skprivbn.programs import keep_predictions, score_rows
 
@@ -45,9 +45,9 @@ class FederatedNaiveBayes(FederatedEstimator, ClassifierMixin):
         self.theta_, self.var_ = found["theta"], found["var"]
         self.class_prior_, self.classes_ = found["prior"], np.array([0, 1])
 
+    @by_holders
     def predict(self, X):
         """Return the more probable class of each row."""
-        check_is_fitted(self)
         X = validate_data(self, X, reset=False)[:, None]
         likelihood = norm.logpdf(X, self.theta_, np.sqrt(self.var_)).sum(axis=2)
         return np.argmax(likelihood + np.log(self.class_prior_), axis=1)
