@@ -425,7 +425,8 @@ class _OwnColumns:
         if terms.crossed:
             groups += _pairs(rows.codes, census)
         typical = survey.weight
-        self.weigh_products = partial(_count_products, R, rows.weights, typical, groups)
+        own = R, rows.weights, typical, groups, survey.columns
+        self.weigh_products = partial(_count_products, *own)
         in_closed = rows.weights * alone[tops[0]][rows.codes[0]]
         self.rows_of_closed = weigh([(in_closed, typical)])
         self.rows_of_effects = weigh([(in_closed, typical)], closed)
@@ -480,10 +481,15 @@ class _OwnColumns:
         )
 
 
-def _count_products(R, weights, typical, groups):
+def _count_products(R, weights, typical, groups, names):
     """Return how many rows count in products of columns, in all and by cluster."""
     sides = rows_of_pairs(R, weights), sides_by_group(R, weights, groups)
-    return weigh([(weights, typical)], groups)._replace(sides=np.hstack(sides))
+    plain = weigh([(weights, typical)], groups)
+    columns = (None, *["cluster"] * (plain.total.size - 1))
+    columns += (*[*combinations(names, 2)] * 4, *names)
+    for _, opened in groups:
+        columns += tuple((c, "cluster") for c in names * 2 for _ in range(opened.sum()))
+    return plain._replace(columns=columns, sides=np.hstack(sides))
 
 
 def _pairs(codes, census):

@@ -1,6 +1,7 @@
 import re
 import stat
 
+import numpy as np
 import pytest
 
 from skprivbn.exceptions import PartyError
@@ -183,3 +184,31 @@ def test_a_refusal_says_which_column_and_what_to_do(tmp_path, ask, columns, word
     assert words in str(caught.value)
     # neither a label nor a number of rows
     assert not re.search(r"\d", str(caught.value))
+
+
+def test_a_rare_level_inside_a_shared_cluster_is_named_with_its_column(tmp_path):
+    """Over all rows there are 24 of the level, in ward B a single one."""
+    rng = np.random.default_rng(0)
+    tables = {
+        name: [
+            [
+                "AB"[i % 2],
+                "y" if i % 2 == 0 and i < 16 or (name, i) == ("west", 1) else "n",
+                rng.normal(),
+            ]
+            for i in range(80)
+        ]
+        for name in ("north", "south", "west")
+    }
+    kinds = {"ward": '["A", "B"]', "trial": '["n", "y"]', "stay": '"float"'}
+    estimators = ["PrivateGLMMRegressor", "FederatedOneHotEncoder"]
+    rules = "min_cell_count = 1"
+    rows = open_sites(tmp_path, tables, kinds, estimators, rules).rows(
+        ["trial", "stay", "ward"]
+    )
+    encoder = FederatedOneHotEncoder(columns="trial", drop="first")
+    with pytest.raises(PartyError, match="products of columns") as caught:
+        PrivateGLMMRegressor().fit(
+            encoder.fit_transform(rows), y="stay", cluster="ward"
+        )
+    assert caught.value.columns == ("trial", "ward")
