@@ -105,7 +105,7 @@ def learn_structure(learner, X, truth):
         *distances,
         {},
         DAGDisplay.from_network(learner.network_, truth=truth).figure_,
-        "The network of ten laboratories, next to the true one.",
+        "The network of ten laboratories. Wrong and missing edges would be marked.",
     )
 
 

@@ -69,7 +69,7 @@ class Result:
             who = "each party" if who in self.ledger.parties else who
             words = "public" if is_public else seen_as
             if source == SUMMED:
-                words, what = "totals over all", re.sub(r"\bits ", "", what)
+                words, what = "totals of all parties", re.sub(r"\bits ", "", what)
             found.setdefault((who, words), {})[what] = True
         return {reader: list(facts) for reader, facts in found.items()}
 

@@ -89,7 +89,7 @@ def test_pictures_are_drawings(demo_page, result):
 def test_what_was_readable_is_listed_once_for_all_parties(result):
     clear = "sums over rows, in the clear"
     assert result.readers() == {
-        ("coordinator", "totals over all"): ["rows"],
+        ("coordinator", "totals of all parties"): ["rows"],
         ("each party", clear): ["the mean"],
     }
 

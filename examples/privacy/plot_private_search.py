@@ -54,7 +54,10 @@ colours = np.where(best, "#D55E00", "#0072B2")
 left.errorbar(means, place, xerr=2 * noise, fmt="none", ecolor="black", capsize=5)
 left.scatter(means, place, c=colours, s=60, zorder=3)
 left.set_yticks(place, candidates)
-left.set(xlabel="noisy mean log-likelihood of held-out rows", ylim=(-0.6, 2.6))
+left.set(
+    xlabel="log-likelihood of held-out rows, ± 2 sd of the noise",
+    ylim=(-0.6, 2.6),
+)
 left.invert_yaxis()
 left.locator_params(axis="x", nbins=5)
 left.set(title="Scores (winner in orange)", ylabel="cliques")
