@@ -17,7 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from skprivbn.crypto.shares import Conversation, open_links, open_numbers
+from skprivbn.crypto.shares import (
+    Conversation,
+    bit_length_dtype,
+    open_links,
+    open_numbers,
+)
 from skprivbn.crypto.shares._conversation import is_array
 from skprivbn.crypto.shares._ot_extension import (
     multiply_by_my_bits,
@@ -26,7 +31,7 @@ from skprivbn.crypto.shares._ot_extension import (
 from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._models import rebuild_model
-from skprivbn.federation.gate import check_alone
+from skprivbn.federation.gate import FEW_VALUES, check_alone, count_values
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -38,6 +43,7 @@ from skprivbn.programs._columns import (
     own_columns,
     start_talk,
 )
+from skprivbn.programs._shared_tables import ColumnTables
 from skprivbn.structure._learnt import vary
 
 #: fixed point of scaled columns: units of 2**-13 standard deviations, up to +-16
@@ -88,6 +94,8 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
     if len(set(numbers.values())) > 1:
         return {"numbers": numbers}
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
+    if me.min_cell_count > 1:
+        yield from refuse_small_pairs(me, talk, links, own.standard)
     shared = yield from converse(
         share_products(me, talk, links, me.terms.owners, own.integers, _BATCH),
         "hidden choices and masked numbers of oblivious transfers",
@@ -150,6 +158,54 @@ class Standardised:
             "scale": self.scale,
             "correlation": self.standard.T @ self.standard / len(self.standard),
         }
+
+
+def refuse_small_pairs(me, talk, links, own):
+    """Refuse products of columns with few values that tell small counts.
+
+    Whether two columns of different parties have some together is found on shares, and
+    opened to the two.
+
+    Parameters
+    ----------
+    me : Me
+    talk : Conversation
+    links : dict of str to Link
+    own : ndarray of shape (n_records, n_own_columns)
+    """
+    told = yield from converse(
+        compare(talk, count_values(own).tolist()),
+        "how many values its columns have, if few",
+        "public",
+    )
+    owners, n_states = me.terms.owners, [0] * len(me.terms.owners)
+    for name, n_values in told.items():
+        held = [v for v, owner in enumerate(owners) if owner == name]
+        if type(n_values) is not list or len(n_values) != len(held):
+            raise ProtocolError("a peer has other columns than it holds")
+        for v, n in zip(held, n_values):
+            if type(n) is not int or not 1 <= n <= FEW_VALUES + 1:
+                raise ProtocolError("a number of values is none")
+            n_states[v] = n
+    few = [v for v, n in enumerate(n_states) if n <= FEW_VALUES]
+    pairs = [(i, j) for i, j in combinations(few, 2) if owners[i] != owners[j]]
+    mine = own_columns(me)
+    codes = {
+        v: np.unique(column, return_inverse=True)[1]
+        for v, column in zip(mine, own.T)
+        if v in few
+    }
+    ring = bit_length_dtype(len(own).bit_length())
+    tables = ColumnTables(talk, links, owners, n_states, codes, ring)
+    found = yield from converse(
+        tables.are_few(pairs, me.min_cell_count),
+        "which pairs of columns have small counts",
+    )
+    about = {v for pair, is_few in zip(pairs, found) if is_few for v in pair}
+    if about:
+        columns = sorted(mine.index(v) for v in about.intersection(mine))
+        why = "columns of few values have small counts with others'"
+        raise PartyRefusal("too-few-rows", why, columns)
 
 
 def _check_summary(me, name, summary):

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -305,3 +306,51 @@ def test_without_comparing_common_records_the_bank_reads_one(tmp_path, monkeypat
 def test_the_same_common_records_and_many_others_are_answered(tmp_path, n_gone):
     value, expected = read_from_two_fits(tmp_path, n_gone)
     assert value == pytest.approx(expected, abs=1e-9)
+
+
+def count_of_two_holders(folder, n_both):
+    """Fit a Gaussian network of flags; return how many have both, off its moments."""
+    late = np.arange(300) < 60
+    claims = (np.arange(300) >= 60 - n_both) & (np.arange(300) < 130)
+    tables = {
+        name: [[int(flag), round(x, 3)] for flag, x in zip(flags, noise)]
+        for name, flags, noise in zip(
+            ("bank", "insurer"),
+            (late, claims),
+            np.random.default_rng(0).normal(size=(2, 300)),
+        )
+    }
+    kinds = {
+        "bank": {"late": '"float"', "income": '"float"'},
+        "insurer": {"claims": '"float"', "premium": '"float"'},
+    }
+    names = ["FederatedGaussianBayesianNetwork"]
+    columns = open_sites(folder, tables, kinds, names).columns()
+    # every edge, so that the network has all moments
+    required = list(combinations(columns.feature_names, 2))
+    found = FederatedGaussianBayesianNetwork(
+        "bic", search_params={"required_edges": required}
+    ).fit(columns)
+    network, flags = found.network_, [0, 2]
+    products = network.covariance + np.outer(network.mean, network.mean)
+    return 300 * products[np.ix_(flags, flags)][0, 1]
+
+
+@pytest.mark.parametrize("n_both", [0, 5])
+def test_flags_that_enough_records_have_together_are_told(tmp_path, n_both):
+    assert count_of_two_holders(tmp_path, n_both) == pytest.approx(n_both, abs=0.05)
+
+
+def test_attack_a_small_count_read_off_a_covariance_of_two_holders(tmp_path):
+    with pytest.raises(PartyError) as caught:
+        count_of_two_holders(tmp_path, 3)
+    assert caught.value.code == "too-few-rows"
+    assert caught.value.columns in [("late",), ("claims",)]
+
+
+def test_without_looking_on_shares_the_covariance_counts(tmp_path, monkeypatch):
+    def nothing(me, talk, links, own):
+        yield from ()
+
+    monkeypatch.setattr(_columns, "refuse_small_pairs", nothing)
+    assert count_of_two_holders(tmp_path, 3) == pytest.approx(3, abs=0.05)
