@@ -86,7 +86,9 @@ def linear_mixed_model(me: Me) -> Generator[Any, Any, dict]:
     fit, theta, n_steps, converged = found
     # effects: of shared clusters every party knows them
     effects = predict_effects(sums.opened, random.matrix(theta), fit)
+    own.check_effects(me, sums.opened, random, theta, ~own.closed)
     told = own.closed & (survey.terms.release_effects == "all")
+    own.check_effects(me, alone, random, theta, told)
     if np.any(told):
         mine = predict_effects(alone, random.matrix(theta), fit) * own.held[:, None]
         weights = own.rows_of_effects
@@ -460,6 +462,30 @@ class _OwnColumns:
         np.add.at(zr, numbers, Z[:, :, None] * R[:, None, :])
         zz = self.blocks.gather(Z[:, :, None] * Z[:, None, :], numbers)
         return Products(self.blocks, zz, zr)
+
+    def check_effects(self, me, products, random, theta, told):
+        """Refuse effects of a cluster if one row is nearly all that they are about.
+
+        Rows are compared along all combinations of effects, with how far these are
+        shrunk: Lambda' Z'Z Lambda + I.
+        """
+        if me.is_simulated or not len(random.columns):
+            return
+        matrix = random.matrix(theta)
+        # the intercept, -1, is about clusters alone
+        names = ["cluster", *range(random.columns.max() + 1)]
+        for factor in np.unique(self.factors):
+            of = np.flatnonzero(self.factors == factor)
+            shrunk, numbers = matrix[np.ix_(of, of)], self.numbers[:, of]
+            columns = [("cluster", names[1 + column]) for column in random.columns[of]]
+            order = np.argsort(numbers[:, 0], kind="stable")
+            starts = np.flatnonzero(np.diff(numbers[order, 0], prepend=-1))
+            held = numbers[order[starts]]
+            within = shrunk.T @ self.blocks.pick(products.zz, held) @ shrunk
+            for level, squares, mine in zip(held, within, np.split(order, starts[1:])):
+                if told[level].all():
+                    rows = self.Z[np.ix_(mine, of)] @ shrunk
+                    check_shares(me, [rows], squares + np.eye(len(of)), columns)
 
     def read(self, total):
         """Return the sums of all parties."""

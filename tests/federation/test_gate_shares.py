@@ -430,3 +430,45 @@ def test_attack_an_outcome_of_the_only_row_that_has_weight_at_the_end(
     assert abs(effect(died_near_boundary(tmp_path / "six", 0, 6))) < 2
     without_shares(monkeypatch)
     assert effect(both[0]) < -2 < 2 < effect(both[1])
+
+
+def with_slopes(folder, n_rows, by):
+    """Return sites where few rows of a ward, and many of others, were corrected.
+
+    Outcomes of these few differ from others' by so much.
+    """
+    rng = np.random.default_rng(0)
+    before, ward = rng.normal(size=(3, N_ROWS)), rng.integers(3, size=(3, N_ROWS))
+    changed = (ward > 0) & (rng.random(ward.shape) < 0.5)
+    after = before + np.where(changed, rng.choice([-4.0, 4.0], changed.shape), 0.0)
+    stay = before + rng.normal(size=before.shape) / 2
+    few = np.flatnonzero(ward[0] == 0)[:n_rows]
+    after[0, few], stay[0, few] = before[0, few] + 4.0, stay[0, few] + by
+    wards = np.array([*"abc"])[ward]
+    tables = {
+        name: list(zip(*columns))
+        for name, *columns in zip(NAMES, before, after, stay, wards)
+    }
+    columns = dict.fromkeys(("before", "after", "stay"), '"float"')
+    columns |= {"ward": '["a", "b", "c"]'}
+    folder.mkdir(exist_ok=True)
+    return open_sites(folder, tables, columns, ESTIMATORS, "max_exact_numbers = 3")
+
+
+def test_attack_a_slope_of_a_cluster_that_is_one_rows(tmp_path, monkeypatch):
+    def slope(sites):
+        slopes = {"slopes": ["before", "after"], "effect_params": {"correlated": False}}
+        model = PrivateGLMMRegressor(**slopes)
+        model.fit(sites.rows(["before", "after"]), y="stay", cluster="ward")
+        return model.random_effects_[0, 2]
+
+    both = [with_slopes(tmp_path / f"{by}", 1, by) for by in (-5.0, 5.0)]
+    for sites in both:
+        with pytest.raises(PartyError) as caught:
+            slope(sites)
+        assert caught.value.code == "too-few-rows"
+        assert caught.value.columns == ("after", "before", "ward")
+    assert slope(with_slopes(tmp_path / "five", 5, 5.0)) > 0.5
+    # the twin: on which side the outcome of one patient is
+    without_shares(monkeypatch)
+    assert slope(both[0]) < -0.5 < 0.5 < slope(both[1])
