@@ -178,9 +178,7 @@ class Site:
             counts = self._family_counts(codes)
             self._score_rows(counts)
         else:
-            place = {v: i for i, v in enumerate(self.variables)}
-            own = [given.parents[v] for v in self.variables]
-            self.parents = [[place[u] for u in found] for found in own]
+            self.parents = self._own_parents(given.parents)
             self._score_rows([given.counts[v] for v in self.variables])
             self.unlikely = self._do_not_fit(given.cuts.get(self.me.name))
             if self.unlikely is not None:
@@ -200,19 +198,20 @@ class Site:
             return unlikely_rows(self.log_likelihood, self.terms.n_std)
         return None if cut is None else self.log_likelihood <= cut
 
+    def _places(self, columns):
+        """Return where columns are among the own ones; others are left out."""
+        return [self.variables.index(v) for v in columns if v in self.variables]
+
+    def _own_parents(self, parents):
+        return [self._places(parents[v]) for v in self.variables]
+
     def _find_parents(self):
         terms = self.terms
         if terms.parents is not None:
-            place = {v: i for i, v in enumerate(self.variables)}
-            return [
-                [place[u] for u in terms.parents[v] if u in place]
-                for v in self.variables
-            ]
+            return self._own_parents(terms.parents)
         ordering = terms.ordering
         if ordering is not None:
-            ordering = [
-                self.variables.index(v) for v in ordering if v in self.variables
-            ]
+            ordering = self._places(ordering)
         scores = scores_of_rows(self.codes, self._own_sizes, least=self.least)
         found = complete(terms.learning_structure(scores, ordering))
         return parents_of(complete(choosing_again(found, range(len(found)), scores)))
@@ -280,8 +279,7 @@ class Site:
     def can_be_counts(self, variables, table):
         """Tell whether an opened table fits the own rows."""
         own = [axis for axis, v in enumerate(variables) if v in self.variables]
-        mine = [self.variables.index(variables[axis]) for axis in own]
-        margin = count_rows(self.codes, mine, self._own_sizes)
+        margin = count_rows(self.codes, self._places(variables), self._own_sizes)
         return can_be_counts(table, own, margin)
 
     def _check_size(self, variables):

@@ -398,13 +398,7 @@ class FamiliesEM:
         -------
         weights : RowWeights
         """
-        starts = np.cumsum([0, *(prod(shape) for shape in self.shapes)])
-        ends = zip(starts[len(self.families) :], starts[len(self.families) + 1 : -1])
-        shapes = self.shapes[len(self.families) :]
-        counts = [
-            vector[start : end : shape[-1] ** 2]
-            for (start, end), shape in zip(ends, shapes)
-        ]
+        counts = [part[..., 0, 0].ravel() for part in self.moments(vector)]
         ones = np.ones(len(values))
         sides = rows_beside(values, ones), rows_of_sizes(values**2, ones)
         # all rows count alike in tables
