@@ -132,8 +132,8 @@ class Fact(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Release:
-    """Something that noise covers.
+class NoisyRelease:
+    """A release under noise, and its cost.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ class Ledger:
         Names of the data holders.
     n_rounds : int
         Number of round trips between the coordinator and the parties.
-    releases : list of Release
+    releases : list of NoisyRelease
         What was released under noise, with the parameters of the noise.
 
     Examples
@@ -494,8 +494,20 @@ def declare_noise(
         Who learns it.
     """
     cost = noise.epsilon, noise.delta, noise.rho
-    ledger.releases.append(Release(what, noise, protects, *cost))
+    ledger.releases.append(NoisyRelease(what, noise, protects, *cost))
     ledger.learns(who, what, "noisy release", epsilon=noise.epsilon)
+    note_colluders(ledger, noise)
+
+
+def note_colluders(ledger: Ledger, noise: Any) -> None:
+    """Note the epsilon that holds against any number of colluding parties.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    noise : DistributedNoise or noise of several releases
+        With ``epsilon_with_colluders``.
+    """
     epsilons = tuple(noise.epsilon_with_colluders())
     table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
     words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"

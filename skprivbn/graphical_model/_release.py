@@ -28,7 +28,7 @@ from skprivbn.federation import (
     declare_noise,
     program,
 )
-from skprivbn.federation._ledger import Release
+from skprivbn.federation._ledger import NoisyRelease
 from skprivbn.federation._rows import RowSource
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._searches import GivenTables
@@ -382,7 +382,7 @@ def single_holder_ledger(learner, parties, search, noise):
     if noise is not None:
         protects = learner._protects()
         cost = learner.epsilon, delta_of(learner), search.rho
-        ledger.releases.append(Release(search.what, noise, protects, *cost))
+        ledger.releases.append(NoisyRelease(search.what, noise, protects, *cost))
     return ledger
 
 

@@ -17,7 +17,7 @@ from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.bayesian_network._base import known_states
 from skprivbn.crypto import PaillierBackend
 from skprivbn.crypto.shares import OTBackend, resolve_count_backend
-from skprivbn.federation._ledger import Release
+from skprivbn.federation._ledger import NoisyRelease, note_colluders
 from skprivbn.partition import check_vertical
 from skprivbn.partition._vertical import PARTIES_CONSTRAINT
 from skprivbn.privacy import PrivacyAccountant
@@ -401,7 +401,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             if part is not None:
                 epsilon = part.epsilon
                 cost = epsilon, noise.delta, noise.rho and part.rho
-                ledger.releases.append(Release(what, part, "values", *cost))
+                ledger.releases.append(NoisyRelease(what, part, "values", *cost))
                 ledger.learns(who, what, "noisy release", epsilon=epsilon)
         note_values_only(ledger)
         ledger.note(
@@ -409,10 +409,7 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
             "itself; that of tables is enough from as many parties as min_honest says",
             "coalition",
         )
-        epsilons = tuple(noise.epsilon_with_colluders())
-        table = ", ".join(f"{epsilon:.3g}" for epsilon in epsilons)
-        words = f"epsilon against 0, 1, 2, ... colluding parties: {table}"
-        ledger.note(words, "colluders", epsilons)
+        note_colluders(ledger, noise)
 
 
 def _network_of(names, found):
