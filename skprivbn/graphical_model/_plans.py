@@ -360,9 +360,9 @@ def check_combinations(learner, several, aligned, states):
         raise ValueError("workload= is for cliques='aim' only")
     if several and states is None:
         raise ValueError(
-            "several holders need states=, the public states of every column, or "
-            "categories of all columns: finding out which values occur would need "
-            "their rows"
+            "several holders need states=, the public labels of every column, or "
+            "columns of categories, and bins= for columns of numbers: reading the "
+            "values of columns would disclose rows"
         )
 
 
