@@ -219,9 +219,8 @@ def extend_to_dag(pdag):
     ndarray of bool of shape (d, d)
         A directed acyclic graph.
     """
-    out = [set(np.flatnonzero(row).tolist()) for row in pdag & ~pdag.T]
-    undirected = [set(np.flatnonzero(row).tolist()) for row in pdag & pdag.T]
-    adjacent = [set(np.flatnonzero(row).tolist()) for row in pdag | pdag.T]
+    out, undirected = _sets(pdag & ~pdag.T), _sets(pdag & pdag.T)
+    adjacent = _sets(pdag | pdag.T)
 
     def cost(node):
         # a sink whose undirected neighbours see all its neighbours comes last
@@ -246,6 +245,16 @@ def extend_to_dag(pdag):
     return dag
 
 
+def _sets(related):
+    """Return the related nodes of every node, of a graph with few edges."""
+    found = [set() for _ in related]
+    # numpy looks for places in one dimension several times faster than in two
+    places = np.flatnonzero(related).tolist()
+    for node, other in (divmod(place, len(found)) for place in places):
+        found[node].add(other)
+    return found
+
+
 def to_cpdag(adjacency):
     """Return the graph of a DAG's Markov equivalence class.
 
@@ -265,7 +274,7 @@ def to_cpdag(adjacency):
     D. M. Chickering. A transformational characterization of equivalent Bayesian
     network structures. UAI 1995.
     """
-    parents = [set(np.flatnonzero(column).tolist()) for column in adjacency.T]
+    parents = _sets(adjacency.T)
     order = topological_order(adjacency)
     rank = {node: place for place, node in enumerate(order)}
     compelled = [set() for _ in parents]  # parents that cannot become children

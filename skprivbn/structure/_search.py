@@ -431,7 +431,8 @@ class _Walk:
     def _detours(self):
         """Which edges i -> j have another way from i to j: they cannot be turned."""
         detours = np.zeros_like(self.graph)
-        tails, heads = np.nonzero(self.graph)
+        # several times faster than to look for places in two dimensions
+        tails, heads = np.divmod(np.flatnonzero(self.graph), len(self.graph))
         detours[tails, heads] = (self.graph[tails] & self.above[heads]).any(axis=1)
         return detours
 
