@@ -283,7 +283,7 @@ def _box(top, bottom, times):
     often = " to ".join(map(str, sorted({times[0], times[-1]})))
     place = {"x": 4, "y": top, "width": WIDTH - 8, "height": bottom - top, "rx": 6}
     style = {"fill_opacity": 0.06, "stroke": "currentColor", "stroke_opacity": 0.35}
-    words = _label(f"{often} times", WIDTH - 14, top + 17, "end", 12)
+    words = _label(f"{often} times", SERVER - 10, top + 17, "end", 12)
     return [tag("rect", **place, **style), words]
 
 
