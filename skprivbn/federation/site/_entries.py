@@ -225,8 +225,8 @@ OF_DATASET = {
     "digits make the comparison of two fits less precise, but do not prevent it.",
     "max_refusals": "The number of questions on one version of the data that may end "
     "without an answer after data were read: a refusal reveals something, too.",
-    "steps": "Preprocessing steps of exact questions that are accepted although this "
-    "site has not helped to fit them.",
+    "steps": "Preprocessing steps of exact questions, and networks that score columns, "
+    "which are accepted although this site has not helped to fit them.",
     "max_rounds": "The most rounds of one fit.",
     "budget": "The privacy budget: epsilon bounds what all noisy answers together "
     "reveal about one row or person. Spent budget does not come back.",
