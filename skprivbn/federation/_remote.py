@@ -120,14 +120,14 @@ class RemoteData(ABC):
     def __array__(self, dtype=None, copy=None):
         raise PartitionError(
             f"the rows of dataset {self.dataset!r} stay at the sites "
-            f"{list(self.names)}: this method needs rows that are here. Estimators "
-            "can be fitted to remote data, score them, and have the sites keep "
-            "predictions for themselves"
+            f"{list(self.names)}: this method needs local rows. Take score and "
+            "predict of a fitted estimator, whose predictions stay there (of your own "
+            "estimator: with the decorator skprivbn.base.by_holders)"
         )
 
     def __len__(self):
         raise PartitionError(
-            f"the sites {list(self.names)} do not tell how many rows they hold"
+            f"the sites {list(self.names)} do not disclose their numbers of rows"
         )
 
 

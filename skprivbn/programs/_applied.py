@@ -264,8 +264,9 @@ def transform_at_holders(transformer, X):
 def _rows_of(estimator, X, method, aligned=None):
     if not isinstance(X, HorizontalPartition | RemoteRows):
         raise PartitionError(
-            f"{method} needs whole rows, got a {type(X).__name__}: what a row is worth "
-            "depends on columns of several parties, none of whom may see the others'"
+            f"{method} needs whole rows, got a {type(X).__name__}: the result for a "
+            "record depends on columns of several parties. Pass a table, or rows of "
+            "parties, that have all columns"
         )
     return check_horizontal(
         estimator, X, reset=False, aligned=aligned, **estimator._row_checks

@@ -181,10 +181,12 @@ def test_rows_stay_where_they_are(open_federation):
     rows = open_federation().rows(["a", "b"])
     with pytest.raises(PartitionError, match="stay at the sites"):
         np.asarray(rows)
-    with pytest.raises(PartitionError, match="do not tell how many"):
+    with pytest.raises(PartitionError, match="do not disclose their numbers of rows"):
         len(rows)
     model = FederatedGaussianBayesianNetwork().fit(rows)
-    with pytest.raises(PartitionError, match="needs rows that are here"):
+    with pytest.raises(
+        PartitionError, match="needs local rows. Take score and predict"
+    ):
         model.network_.predict(rows)
     with pytest.raises(PartitionError, match="RemoteRows.*columns held"):
         PrivateK2StructureLearner().fit(rows)
