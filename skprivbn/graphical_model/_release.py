@@ -30,6 +30,7 @@ from skprivbn.federation import (
 )
 from skprivbn.federation._ledger import NoisyRelease
 from skprivbn.federation._rows import RowSource
+from skprivbn.federation.program import require
 from skprivbn.graphical_model._adaptive import AdaptiveSearch
 from skprivbn.graphical_model._searches import GivenTables
 from skprivbn.graphical_model._states import (
@@ -281,8 +282,7 @@ def check_size(question, sizes):
     question : Question
     sizes : sequence of int
     """
-    if question.layout(sizes).n_parameters > MAX_CELLS:
-        raise PartyRefusal("too-large")
+    require(question.layout(sizes).n_parameters <= MAX_CELLS, "too-large")
 
 
 def row_counter(me):
@@ -450,11 +450,9 @@ def column_tables(me: Me) -> Generator[Any, Any, dict]:
     terms, talk = me.terms, start_talk(me)
     codes = _read_codes(me)
     codes = codes[(yield from find_records(me, talk))]
-    if len(codes) > MAX_SAMPLES:
-        raise PartyRefusal("too-large")
+    require(len(codes) <= MAX_SAMPLES, "too-large")
     numbers = yield from count_records(me, talk, len(codes))
-    if len(set(numbers.values())) > 1:
-        raise PartyRefusal("refused")
+    require(len(set(numbers.values())) == 1)
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     columns = dict(zip(own_columns(me), codes.T))
     shared = ColumnTables(talk, links, terms.owners, terms.sizes, columns, np.uint64)
@@ -510,8 +508,7 @@ def _agree(talk, question):
     told = yield from converse(
         compare(talk, asked), "which tables come next, as everybody knows", "public"
     )
-    if any(theirs != asked for theirs in told.values()):
-        raise PartyRefusal("refused")
+    require(all(theirs == asked for theirs in told.values()))
 
 
 def declare(federation, noise, what, n_calls):

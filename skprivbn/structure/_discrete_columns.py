@@ -18,6 +18,7 @@ from skprivbn.bayesian_network._base import check_found
 from skprivbn.bayesian_network._labels import MISSING, encode, is_missing
 from skprivbn.federation import Me, PartyRefusal, program
 from skprivbn.federation._models import rebuild_model
+from skprivbn.federation.program import require
 from skprivbn.partition import VerticalPartition
 from skprivbn.programs._columns import (
     RING,
@@ -270,8 +271,8 @@ def score_columns(me: Me) -> Generator[Any, Any, dict]:
         (*(nodes.index(u) for u in network.parents[node]), v)
         for v, node in enumerate(nodes)
     ]
-    if any(prod(n_states[v] for v in family) > MAX_CELLS for family in families):
-        raise PartyRefusal("refused")
+    sizes = (prod(n_states[v] for v in family) for family in families)
+    require(max(sizes, default=0) <= MAX_CELLS)
     codes, _ = read_codes(me, nodes, states)
     codes = codes[(yield from find_records(me, talk))]
 
@@ -292,7 +293,7 @@ def _weights(table, n_records):
     """Return logarithms in units and marks of impossible cells, in the ring."""
     impossible = table.ravel() == 0
     logarithms = np.log(table.ravel(), where=~impossible, out=np.zeros(table.size))
-    if np.abs(logarithms).max() * n_records / UNIT > MAX_SUM / 2**10:
-        raise PartyRefusal("out-of-range")
+    largest = np.abs(logarithms).max() * n_records / UNIT
+    require(largest <= MAX_SUM / 2**10, "out-of-range")
     units = np.rint(logarithms / UNIT).astype(np.int64)
     return np.stack([units.view(RING), impossible.astype(RING)])

@@ -25,6 +25,7 @@ from skprivbn.federation import (
     program,
 )
 from skprivbn.federation.gate import check_alone
+from skprivbn.federation.program import require
 from skprivbn.programs import keep_predictions, score_rows
 from skprivbn.programs._moments import add_moments
 from skprivbn.structure._learnt import (
@@ -110,14 +111,11 @@ def _best(me, own, X):
 def _own_learner(terms):
     """Return the learner that terms name, or refuse it: no other code is run."""
     module, name = terms.learner
-    if not module.startswith(_LEARNERS):
-        raise PartyRefusal("refused")
+    require(module.startswith(_LEARNERS))
     learner = getattr(import_module(module), name)
     # A module also holds what it imports; nothing but its own estimators may run.
-    if not isclass(learner) or learner.__module__ != module:
-        raise PartyRefusal("refused")
-    if not issubclass(learner, BaseEstimator):
-        raise PartyRefusal("refused")
+    require(isclass(learner) and learner.__module__ == module)
+    require(issubclass(learner, BaseEstimator))
     return learner(**terms.options)
 
 

@@ -32,6 +32,7 @@ from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._models import rebuild_model
 from skprivbn.federation.gate import FEW_VALUES, check_alone, count_values
+from skprivbn.federation.program import require
 from skprivbn.programs._columns import (
     RING,
     ColumnsTerms,
@@ -114,8 +115,7 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
         held = np.flatnonzero(owners == name)
         mean[held], scale[held] = summary["mean"], summary["scale"]
         correlation[np.ix_(held, held)] = summary["correlation"]
-    if not can_be_correlations(correlation):
-        raise PartyRefusal("inconsistent")
+    require(can_be_correlations(correlation), "inconsistent")
     return {
         "numbers": numbers,
         "mean": mean,
@@ -136,15 +136,14 @@ class Standardised:
 
     def __init__(self, me, X, at=()):
         self.mean, self.scale = X.mean(axis=0), X.std(axis=0)
-        if not vary(self.mean, self.scale**2).all() or len(X) < 2:
-            raise PartyRefusal("invalid-data")
+        are_varied = len(X) > 1 and vary(self.mean, self.scale**2).all()
+        require(are_varied, "invalid-data")
         centred = X - self.mean
         # far from zero the mean is rounded, which would move all rows across the grid
         centred -= centred.mean(axis=0)
         self.standard = centred / self.scale
         integers = np.rint(self.standard * 2.0**FRACTION_BITS)
-        if np.abs(integers).max() >= 2 ** (BITS - 1):
-            raise PartyRefusal("out-of-range")
+        require(np.abs(integers).max() < 2 ** (BITS - 1), "out-of-range")
         self.integers = integers.astype(np.int64)
         # Of the records that all have, there may be few. Nor may a combination of own
         # columns be about one: its products tell others'.
@@ -329,8 +328,7 @@ def cross_products(me, talk, links, pair, own, n_columns, n_bits, batch, added_u
 def score_gaussian_columns(me: Me) -> Generator[Any, Any, dict]:
     """Score the records that all parties have under a public Gaussian network."""
     talk, X = start_talk(me), np.asarray(me.numbers())
-    if X.ndim != 2 or X.shape[1] != len(own_columns(me)):
-        raise PartyRefusal("invalid-data")
+    require(X.ndim == 2 and X.shape[1] == len(own_columns(me)), "invalid-data")
     network = rebuild_model(me.terms.model, len(me.terms.owners)).network_
     records = yield from find_records(me, talk)
     parts = _parts_of_residuals(me, network, X[records])
@@ -357,8 +355,8 @@ def _parts_of_residuals(me, network, X):
     integers = np.rint(parts * 2.0**SCORE_FRACTION_BITS)
     # the largest sum of squares of all residuals, should those of all be alike
     most = len(me.roster) ** 2 * np.sum(integers**2)
-    if not (np.abs(integers) < 2.0 ** (SCORE_BITS - 1)).all() or not most < MAX_SUM:
-        raise PartyRefusal("out-of-range")
+    are_small = (np.abs(integers) < 2.0 ** (SCORE_BITS - 1)).all()
+    require(are_small and most < MAX_SUM, "out-of-range")
     return integers.astype(np.int64)
 
 
@@ -379,6 +377,5 @@ def _constant(me, network, n_records):
     variances = network.variances[own_columns(me)]
     logarithms = -0.5 * np.sum(np.log(2.0 * np.pi * variances))
     constant = np.rint(n_records * logarithms / UNIT)
-    if not np.abs(constant) * len(me.roster) < MAX_SUM:
-        raise PartyRefusal("out-of-range")
+    require(np.abs(constant) * len(me.roster) < MAX_SUM, "out-of-range")
     return np.array([constant], dtype=np.int64).astype(RING)

@@ -24,6 +24,7 @@ from skprivbn.bayesian_network._base import check_states
 from skprivbn.crypto.shares import joint_counts, open_links
 from skprivbn.federation import Me, PartyRefusal, converse, program
 from skprivbn.federation._cells import in_steps
+from skprivbn.federation.program import require
 from skprivbn.programs._columns import (
     check_labels,
     check_table,
@@ -247,8 +248,7 @@ def find_structure(search: Any, margins: Any = None) -> Generator[Any, Any, dict
     parents = yield from converse(
         search.open_structure(), "the parents of every column, at the end"
     )
-    if not search.are_parents(parents):
-        raise PartyRefusal("inconsistent")
+    require(search.are_parents(parents), "inconsistent")
     return parents
 
 
@@ -344,6 +344,5 @@ def open_tables(
     counts = yield from converse(
         search.open_counts(transform), "counts of every column with its parents"
     )
-    if not search.are_counts(counts, step):
-        raise PartyRefusal("inconsistent")
+    require(search.are_counts(counts, step), "inconsistent")
     return counts
