@@ -127,10 +127,10 @@ def test_a_record_without_a_key_is_left_out_by_its_holder(missing):
 def test_gaps_that_the_estimator_bears_are_said():
     table = VerticalPartition({"bank": FRAME.assign(age=np.nan)})
     learner = PrivateK2StructureLearner(ordering=table.feature_names)
-    with pytest.raises(ValueError, match="or you set missing='skip'$"):
+    with pytest.raises(ValueError, match="or you set missing='skip'; without keys=, "):
         check_vertical(learner, table)
     # which completes rows only
-    with pytest.raises(ValueError, match="drop or complete them$"):
+    with pytest.raises(ValueError, match="or complete these rows; without keys=, "):
         check_vertical(FederatedBayesianNetwork(), table)
 
 
