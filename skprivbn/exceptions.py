@@ -99,6 +99,8 @@ class PartyError(RuntimeError):
         "with a past",
         "few-common": "fewer than min_rows of its records are those of all others, "
         "too: are keys of the same records written alike (007 is not 7)?",
+        "not-aligned": "it has another number of records than others, and without "
+        "keys= records are aligned by their order: say keys= to align them by",
         "too-few-parties": "the roster is smaller than its minimum",
         "too-many-rounds": "the fit takes more rounds than its site file allows",
         "too-detailed": "a table would have more cells, or a model more parameters, "

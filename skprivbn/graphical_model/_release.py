@@ -50,7 +50,6 @@ from skprivbn.privacy._persons import cut_weights, number_persons
 from skprivbn.programs._columns import (
     ColumnsTerms,
     compare,
-    count_records,
     describe_shares,
     find_records,
     hang_up,
@@ -451,8 +450,6 @@ def column_tables(me: Me) -> Generator[Any, Any, dict]:
     codes = _read_codes(me)
     codes = codes[(yield from find_records(me, talk))]
     require(len(codes) <= MAX_SAMPLES, "too-large")
-    numbers = yield from count_records(me, talk, len(codes))
-    require(len(set(numbers.values())) == 1)
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     columns = dict(zip(own_columns(me), codes.T))
     shared = ColumnTables(talk, links, terms.owners, terms.sizes, columns, np.uint64)

@@ -25,7 +25,7 @@ from skprivbn.crypto.shares import (
     refresh_numbers,
     resolve_count_backend,
 )
-from skprivbn.exceptions import PartitionError, ProtocolError
+from skprivbn.exceptions import ProtocolError
 from skprivbn.federation import Me, PartyRefusal, Terms, converse
 from skprivbn.federation._models import SCORED_MODEL, describe_model
 from skprivbn.federation.program import refuse_malformed, require
@@ -150,6 +150,8 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
         Positions of the own records; all of them, if there are no keys.
     """
     if not me.terms.has_keys:
+        if not me.is_simulated:  # a partition has compared the numbers of its blocks
+            yield from _check_numbers(me, talk)
         return _holding(me, np.arange(me.n_rows))
 
     def check_sizes(n_keys, code="too-few-rows"):
@@ -166,6 +168,19 @@ def find_records(me: Me, talk: Conversation) -> Generator[Any, Any, np.ndarray]:
         )
     check_sizes({me.name: len(records)}, "few-common")
     return _holding(me, records)
+
+
+def _check_numbers(me, talk):
+    """Refuse records that do not belong together, before anything is told of them.
+
+    Nor is anything remembered: who has forgotten the keys may ask again with them.
+    """
+    numbers = yield from converse(
+        compare(talk, me.n_rows), "its number of records", "public"
+    )
+    why = f"parties have {numbers} records"
+    are_same = all(type(n) is int and n == me.n_rows for n in numbers.values())
+    require(are_same, "not-aligned", why)
 
 
 def _holding(me, records):
@@ -214,53 +229,6 @@ def tell_all(me: Me, value: Any) -> Generator[dict, dict, dict[str, Any]]:
         told |= yield messages
         messages = {}
     return {name: told[name] for name in me.roster}
-
-
-def count_records(
-    me: Me, talk: Conversation, n_records: int
-) -> Generator[Any, Any, dict[str, int]]:
-    """Hear how many records everybody has.
-
-    Parameters
-    ----------
-    me : Me
-    talk : Conversation
-    n_records : int
-        Of this party.
-
-    Returns
-    -------
-    numbers : dict of str to int
-        By party. Those that align records by their order must have as many.
-    """
-    numbers = yield from converse(
-        compare(talk, n_records), "its number of records", "public"
-    )
-    if any(type(number) is not int for number in numbers.values()):
-        raise ProtocolError("a number of records is none")
-    return numbers
-
-
-def same_number_of_records(numbers: dict[str, int]) -> int:
-    """Return the number of records that all parties have, or say who has others.
-
-    Parameters
-    ----------
-    numbers : dict of str to int
-        From :func:`count_records`.
-
-    Returns
-    -------
-    n_records : int
-    """
-    n_records, *others = set(numbers.values())
-    if others:
-        # remote parties' numbers of records are not known before
-        raise PartitionError(
-            f"parties hold different numbers of records, {numbers}, which are aligned "
-            "by order: give keys to align them by"
-        )
-    return n_records
 
 
 def finish(talk: Conversation, kind: str = "share") -> Generator[Any, Any, None]:
@@ -395,13 +363,12 @@ class ScoreTerms(ColumnsTerms):
 
 
 def open_score(
-    me: Me, talk: Conversation, n_records: int, share_parts: Callable, unit: float
+    talk: Conversation, n_records: int, share_parts: Callable, unit: float
 ) -> Generator[Any, Any, dict]:
     """Share the score of all records, and open it.
 
     Parameters
     ----------
-    me : Me
     talk : Conversation
     n_records : int
         Own number of records, after they were aligned.
@@ -413,12 +380,8 @@ def open_score(
     Returns
     -------
     found : dict
-        ``numbers`` of records by party, and if these are the same the ``total``, minus
-        infinity if a record is impossible.
+        ``n_samples``, and the ``total``, minus infinity if a record is impossible.
     """
-    numbers = yield from count_records(me, talk, n_records)
-    if len(set(numbers.values())) > 1:
-        return {"numbers": numbers}
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     parts = yield from converse(
         share_parts(links), "shares of the log-likelihood of all records"
@@ -432,7 +395,7 @@ def open_score(
     )
     yield from finish(talk)
     score = -np.inf if n_impossible else float(total.view(np.int64)) * unit
-    return {"numbers": numbers, "total": score}
+    return {"n_samples": n_records, "total": score}
 
 
 def add_column_scores(estimator, X, sample_weight, program):
@@ -465,10 +428,9 @@ def add_column_scores(estimator, X, sample_weight, program):
     terms = ScoreTerms(**column_terms(partition, nodes), model=model)
     with partition.federate(program, terms) as federation:
         found = federation.run()
-    n_records = same_number_of_records(found["numbers"])
     who = "all parties and the coordinator"
     federation.ledger.learns(who, "the log-likelihood of all records")
     note_alignment(federation.ledger, terms)
     federation.ledger.note(SCORED_MODEL)
     estimator.ledger_.append(federation.ledger)
-    return found["total"], n_records
+    return found["total"], found["n_samples"]

@@ -286,7 +286,7 @@ def score_columns(me: Me) -> Generator[Any, Any, dict]:
             total += (weights * counts.ravel()).sum(axis=1)
         return total
 
-    return (yield from open_score(me, talk, len(codes), share, UNIT))
+    return (yield from open_score(talk, len(codes), share, UNIT))
 
 
 def _weights(table, n_records):

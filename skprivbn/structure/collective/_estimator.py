@@ -26,7 +26,6 @@ from skprivbn.programs._columns import (
     CountBackend,
     column_terms,
     note_alignment,
-    same_number_of_records,
 )
 from skprivbn.structure._discrete_columns import check_columns_at_hand, score_columns
 from skprivbn.structure._edge_rules import check_ordering, parents_in
@@ -399,7 +398,6 @@ class CollectiveBayesianNetwork(
         self._warn(partition)
         with partition.federate(collective, terms) as federation:
             found = federation.run(turn=progress.step)
-        found["n_samples"] = same_number_of_records(found["numbers"])
         self.ledger_ = ledger = federation.ledger
         ledger.learns(
             "all parties and the coordinator",

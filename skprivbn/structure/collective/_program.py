@@ -172,15 +172,13 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
         "number of rows, labels, own network with its counts",
         "plaintext aggregate",
     )
-    local = join_local(terms, told)
+    local = join_local(terms, told, len(records))
     if len(me.roster) == 1:
         alone = {
             "parents": local["local_parents"],
             "cross_counts": [None] * len(codes.T),
         }
         return local | NO_LINKS | alone
-    if len(set(local["numbers"].values())) > 1:
-        return local | NO_LINKS
     site.n_states = [len(labels) for labels in local["states"]]
     sample = None
     if terms.disclosure == "rows":
@@ -193,7 +191,7 @@ def collective(me: Me) -> Generator[Any, Any, dict]:
     return local | found
 
 
-def join_local(terms: CollectiveTerms, told: dict[str, Any]) -> dict:
+def join_local(terms: CollectiveTerms, told: dict[str, Any], n_samples: int) -> dict:
     """Put the sites' own networks side by side, or raise that one cannot be.
 
     Parameters
@@ -201,21 +199,22 @@ def join_local(terms: CollectiveTerms, told: dict[str, Any]) -> dict:
     terms : CollectiveTerms
     told : dict of str to dict
         From ``Site.learn_local``, as each site tells it.
+    n_samples : int
+        Own number of records, which others must have, too.
 
     Returns
     -------
     local : dict
-        ``numbers`` of rows by site; of every column ``states``, ``local_parents`` and
+        ``n_samples``; of every column ``states``, ``local_parents`` and
         ``local_counts``, with parents ascending and the column itself last.
     """
     n_columns = len(terms.owners)
-    numbers, states, parents, counts = {}, {}, {}, {}
+    states, parents, counts = {}, {}, {}
     for name, network in told.items():
         held = [v for v, owner in enumerate(terms.owners) if owner == name]
         try:
-            numbers[name] = network["n_samples"]
-            if type(numbers[name]) is not int:
-                raise TypeError("no number of rows")
+            if network["n_samples"] != n_samples:
+                raise ValueError("other records")
             for v, labels in zip(held, network["states"], strict=True):
                 if type(labels) is not list or len(labels) > MAX_STATES:
                     raise TypeError("no list of labels")
@@ -230,7 +229,7 @@ def join_local(terms: CollectiveTerms, told: dict[str, Any]) -> dict:
             raise ProtocolError("a site tells of a network that is none") from None
     columns = range(n_columns)
     return {
-        "numbers": numbers,
+        "n_samples": n_samples,
         "states": [list(states[v]) for v in columns],
         "local_parents": [parents[v] for v in columns],
         "local_counts": [counts[v] for v in columns],

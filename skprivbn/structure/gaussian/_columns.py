@@ -90,10 +90,9 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
         "number of records, means and covariance of its own columns",
         "plaintext aggregate",
     )
-    summaries = {name: _check_summary(me, name, told[name]) for name in me.roster}
-    numbers = {name: summary["n_rows"] for name, summary in summaries.items()}
-    if len(set(numbers.values())) > 1:
-        return {"numbers": numbers}
+    summaries = {
+        name: _check_summary(me, name, told[name], len(records)) for name in me.roster
+    }
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     if me.min_cell_count > 1:
         yield from refuse_small_pairs(me, talk, links, own.standard)
@@ -117,7 +116,7 @@ def column_moments(me: Me) -> Generator[Any, Any, dict]:
         correlation[np.ix_(held, held)] = summary["correlation"]
     require(can_be_correlations(correlation), "inconsistent")
     return {
-        "numbers": numbers,
+        "n_samples": len(records),
         "mean": mean,
         "covariance": correlation * np.outer(scale, scale),
     }
@@ -207,13 +206,14 @@ def refuse_small_pairs(me, talk, links, own):
         raise PartyRefusal("too-few-rows", why, columns)
 
 
-def _check_summary(me, name, summary):
+def _check_summary(me, name, summary, n_records):
     """Return what a party tells of its own columns, or raise that it cannot be."""
     n_columns = me.terms.owners.count(name)
     shapes = {"mean": (n_columns,), "scale": (n_columns,)}
     shapes["correlation"] = n_columns, n_columns
-    if type(summary) is not dict or type(summary.get("n_rows")) is not int:
-        raise ProtocolError("a peer's summary has no number of records")
+    is_said = type(summary) is dict and type(summary.get("n_rows")) is int
+    if not is_said or summary["n_rows"] != n_records:
+        raise ProtocolError("a peer's summary is not of the same records")
     for word, shape in shapes.items():
         if not is_array(summary.get(word), shape, np.float64):
             raise ProtocolError("a peer's summary is not that of its columns")
@@ -343,7 +343,7 @@ def score_gaussian_columns(me: Me) -> Generator[Any, Any, dict]:
         constant = _constant(me, network, len(parts))
         return np.append(constant - squares, RING.type(0))
 
-    return (yield from open_score(me, talk, len(parts), share, UNIT))
+    return (yield from open_score(talk, len(parts), share, UNIT))
 
 
 def _parts_of_residuals(me, network, X):

@@ -24,7 +24,6 @@ from skprivbn.programs import Moments, keep_predictions, score_rows
 from skprivbn.programs._columns import (
     column_terms,
     note_alignment,
-    same_number_of_records,
 )
 from skprivbn.programs._noisy_moments import bootstrap_interval, draw_moments
 from skprivbn.structure._edge_rules import read_edge_rules
@@ -398,8 +397,7 @@ class FederatedGaussianBayesianNetwork(
         with partition.federate(column_moments, terms) as federation:
             found = federation.run()
         self.ledger_ = federation.ledger
-        n_rows = same_number_of_records(found["numbers"])
-        moments = Moments(float(n_rows), found["mean"], found["covariance"])
+        moments = Moments(float(found["n_samples"]), found["mean"], found["covariance"])
         who = "all parties and the coordinator"
         self.ledger_.learns(who, "means and covariance of all columns")
         note_alignment(self.ledger_, terms)

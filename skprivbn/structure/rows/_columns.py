@@ -106,10 +106,7 @@ def network_of_columns(me: Me) -> Generator[Any, Any, dict]:
         "number of records, labels, means and scales of columns",
         "plaintext aggregate",
     )
-    states, scale = read_summaries(me.terms, told)
-    numbers = {name: summary["n_rows"] for name, summary in told.items()}
-    if len(set(numbers.values())) > 1:
-        return {"numbers": numbers}
+    states, scale = read_summaries(me.terms, told, len(records))
     links = yield from converse(open_links(talk), "keys of oblivious transfers")
     columns.begin(links, states)
     yield from converse(
@@ -122,13 +119,12 @@ def network_of_columns(me: Me) -> Generator[Any, Any, dict]:
     return found | {
         "states": states,
         "n_samples": len(records),
-        "numbers": numbers,
         "n_hash_calls": n_hash_calls,
         "refused": columns.refused,
     }
 
 
-def read_summaries(terms, told):
+def read_summaries(terms, told, n_records):
     """Return the labels of all columns, and where continuous ones are.
 
     Parameters
@@ -136,6 +132,8 @@ def read_summaries(terms, told):
     terms : ColumnNetworkTerms
     told : dict of str to dict
         What every party tells of its own columns.
+    n_records : int
+        Own number of records, which others must have, too.
 
     Returns
     -------
@@ -153,8 +151,8 @@ def read_summaries(terms, told):
             if not is_array(found, (2, len(own)), np.float64):
                 raise ValueError("means and scales of other columns")
             where[:, own] = found
-            if type(summary["n_rows"]) is not int:
-                raise TypeError("a number of records is none")
+            if summary["n_rows"] != n_records:
+                raise ValueError("other records")
         if not (np.isfinite(where).all() and (where[1] > 0).all()):
             raise ValueError("scales that columns cannot have")
     unit = where[1] * 2.0**-FRACTION_BITS

@@ -31,7 +31,6 @@ from skprivbn.programs._columns import (
     column_terms,
     describe_shares,
     note_alignment,
-    same_number_of_records,
 )
 from skprivbn.structure._edge_rules import (
     check_ordering,
@@ -442,7 +441,6 @@ class FederatedBayesianNetwork(
         with partition.federate(network_of_columns, terms) as federation:
             found = federation.run(turn=progress.step)
         self.ledger_, terms = federation.ledger, federation.terms
-        same_number_of_records(found["numbers"])
         note_alignment(self.ledger_, terms)
         describe_shares(
             self.ledger_, resolve_count_backend("ot"), found["n_hash_calls"]

@@ -94,6 +94,10 @@ LEARNERS = {
     "k2": PrivateK2StructureLearner(ordering=[0, 1]),
     "both kinds": FederatedBayesianNetwork(),
 }
+FORGETFUL = LEARNERS | {
+    "collective": CollectiveBayesianNetwork(),
+    "gaussian": FederatedGaussianBayesianNetwork(),
+}
 
 
 @pytest.mark.parametrize("learner", LEARNERS.values(), ids=LEARNERS)
@@ -127,6 +131,26 @@ def test_what_is_wrong_with_columns_is_said(
     with pytest.raises(PartyError) as caught:
         learner.fit(X)
     assert (caught.value.code, caught.value.columns) == (code, columns)
+
+
+@pytest.mark.parametrize("learner", FORGETFUL.values(), ids=FORGETFUL)
+def test_whoever_forgot_the_keys_is_told_and_asks_again(tmp_path, learner):
+    """Of records that are not aligned nothing is told, and nothing remembered."""
+    flags = np.random.default_rng(0).integers(0, 2, (2, 300)).tolist()
+    tables = {
+        "bank": [[f"DE{i}", late] for i, late in enumerate(flags[0])],
+        "insurer": [[f"DE{i}", claims] for i, claims in enumerate(flags[1][:-1])],
+    }
+    kinds = {
+        name: {"person": '"key"', column: '"float"'}
+        for name, column in (("bank", "late"), ("insurer", "claims"))
+    }
+    federation = open_sites(tmp_path, tables, kinds, [type(learner).__name__])
+    with pytest.raises(PartyError, match="say keys=") as caught:
+        learner.fit(federation.columns())
+    assert caught.value.code == "not-aligned"
+    columns = federation.columns(keys="person", reveal_membership=True)
+    assert learner.fit(columns).n_samples_ == 299
 
 
 def score_one_person(folder):

@@ -103,8 +103,8 @@ def test_attack_more_moments_than_records(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     tables = [np.column_stack([np.arange(32), rng.normal(size=(32, 2))])] * 2
     model = FederatedGaussianBayesianNetwork("bic")
-    # two numbers of records, four means and a covariance of four columns
-    n_told = 2 + 4 + 16
+    # the number of records, four means and a covariance of four columns
+    n_told = 1 + 4 + 16
     columns = {}
     for n_numbers in (n_told - 1, n_told):
         folder = tmp_path / str(n_numbers)
