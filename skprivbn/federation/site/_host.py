@@ -361,9 +361,12 @@ def _may_be(role, kind):
     """Tell whether a column may be used so, as it is declared.
 
     Keys name people: they are joined in private or stay here, and never become
-    features, outcomes or the names of clusters. Names of clusters are told: of a column
-    of numbers they would be its values.
+    features, outcomes or the names of clusters. Who joins tries out which keys are
+    there, and records in common are remembered by them: other columns join nothing.
+    Names of clusters are told: of a column of numbers they would be its values.
     """
+    if role == "keys":
+        return kind == "key"
     if "cluster" in role:
         return isinstance(kind, list)
     return kind is not None and (kind != "key" or role in KEY_ROLES)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from skprivbn.bayesian_network import BayesianNetwork
 from skprivbn.exceptions import PartitionError, PartyError
 from skprivbn.federation import gate
-from skprivbn.federation.site import _block
+from skprivbn.federation.site import _block, _host
 from skprivbn.federation.site._account import Account
 from skprivbn.graphical_model import DPCGMLearner
 from skprivbn.privacy import DistributedNoise
@@ -330,6 +330,44 @@ def test_without_comparing_common_records_the_bank_reads_one(tmp_path, monkeypat
 def test_the_same_common_records_and_many_others_are_answered(tmp_path, n_gone):
     value, expected = read_from_two_fits(tmp_path, n_gone)
     assert value == pytest.approx(expected, abs=1e-9)
+
+
+def join_by_labels(folder):
+    """Join by labels, of which the bank leaves one out in the second fit."""
+    labels = [f"DE{i}" for i in range(300)]
+    values = np.random.default_rng(0).normal(size=(2, 300))
+    columns = {"bank": "late", "insurer": "claims"}
+    tables = {
+        name: list(map(list, zip(labels, column)))
+        for name, column in zip(columns, values.tolist())
+    }
+    kinds = {
+        name: {"person": json.dumps(labels), column: '"float"'}
+        for name, column in columns.items()
+    }
+    names, found = ["FederatedGaussianBayesianNetwork"], []
+    X = open_sites(folder, tables, kinds, names).columns(list(columns.values()))
+    # the package would not ask so
+    X.keys, X.has_keys = "person", True
+    bank = folder / "bank" / "icu.csv"
+    for n_left_out in range(2):
+        lines = bank.read_text().splitlines()
+        bank.write_text("\n".join([lines[0], *lines[1 + n_left_out :]]) + "\n")
+        shutil.rmtree(bank.parent / "skprivbn_state", ignore_errors=True)
+        found.append(FederatedGaussianBayesianNetwork().fit(X).n_samples_)
+    return found
+
+
+def test_attack_records_joined_by_a_column_that_is_no_key(tmp_path):
+    with pytest.raises(PartyError) as caught:
+        join_by_labels(tmp_path)
+    assert caught.value.code == "unknown-dataset"
+
+
+@pytest.mark.filterwarnings("ignore:this is the second fit")
+def test_without_asking_for_keys_labels_join_one_record_less(tmp_path, monkeypatch):
+    monkeypatch.setattr(_host, "_may_be", lambda role, kind: True)
+    assert join_by_labels(tmp_path) == [300, 299]
 
 
 def count_of_two_holders(folder, n_both):
