@@ -141,6 +141,8 @@ class Snapshots:
         part = self._seen_as() | {"sketch": whole["sketch"], "is_part": True}
         if joined is not None:
             part["sketch"] = self._sketch(self._dataset, joined).to_json()
+            if part["sketch"]["n_rows"] != len(joined[1]):
+                raise PartyRefusal("busy", "the data have changed since they were read")
         self._compare(part, self._parts, joined)
         return None if part in self._parts else part
 

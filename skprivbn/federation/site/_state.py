@@ -26,7 +26,7 @@ FILE = "site.sqlite3"
 WAIT = 30.0
 #: how long a reservation holds
 RESERVED_FOR = timedelta(minutes=10)
-#: contents whose sketches are remembered, the latest ones
+#: contents whose sketches are remembered, the latest ones, and as many of their parts
 MAX_CONTENTS = 200
 
 #: what is added to the name of a file of release 0.2 that was read
@@ -233,15 +233,18 @@ class SiteState:
         return key, [json.loads(content) for (content,) in rows]
 
     def add_content(self, account, content):
-        """Remember a content that is asked an exact question."""
+        """Remember a content that is asked an exact question, or a part of one.
+
+        Peers choose parts, which therefore displace no content.
+        """
+        ask = "SELECT id, content FROM contents WHERE account = :account ORDER BY id"
+        is_part = content.get("is_part")
         with self.transaction():
             self._insert("contents", account=account, content=json.dumps(content))
-            self._change(
-                "DELETE FROM contents WHERE account = :account AND id NOT IN (SELECT id"
-                " FROM contents WHERE account = :account ORDER BY id DESC LIMIT :most)",
-                account=account,
-                most=MAX_CONTENTS,
-            )
+            rows = self._ask(ask, account=account)
+            known = [row for row, c in rows if json.loads(c).get("is_part") == is_part]
+            for row in known[:-MAX_CONTENTS]:
+                self._change("DELETE FROM contents WHERE id = :row", row=row)
 
     def asked_by(self, account, version):
         """Return the roster and the weights of a version, each None if not known."""

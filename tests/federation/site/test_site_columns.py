@@ -332,6 +332,21 @@ def test_the_same_common_records_and_many_others_are_answered(tmp_path, n_gone):
     assert value == pytest.approx(expected, abs=1e-9)
 
 
+def test_common_records_that_are_gone_when_they_are_remembered(tmp_path, monkeypatch):
+    hold = Account.hold_records
+
+    def lose_a_record(self, joined=None):
+        path = tmp_path / "insurer" / "icu.csv"
+        lines = path.read_text().splitlines()
+        path.write_text("\n".join(lines[:-1]) + "\n")
+        hold(self, joined)
+
+    monkeypatch.setattr(Account, "hold_records", lose_a_record)
+    with pytest.raises(PartyError) as caught:
+        read_from_two_fits(tmp_path, 0)
+    assert (caught.value.party, caught.value.code) == ("insurer", "busy")
+
+
 def join_by_labels(folder):
     """Join by labels, of which the bank leaves one out in the second fit."""
     labels = [f"DE{i}" for i in range(300)]
@@ -367,6 +382,11 @@ def test_attack_records_joined_by_a_column_that_is_no_key(tmp_path):
 @pytest.mark.filterwarnings("ignore:this is the second fit")
 def test_without_asking_for_keys_labels_join_one_record_less(tmp_path, monkeypatch):
     monkeypatch.setattr(_host, "_may_be", lambda role, kind: True)
+    # one defence alone: records are not found again by labels, and not remembered
+    with pytest.raises(PartyError) as caught:
+        join_by_labels(tmp_path)
+    assert caught.value.code == "busy"
+    monkeypatch.setattr(Account, "hold_records", lambda self, joined=None: None)
     assert join_by_labels(tmp_path) == [300, 299]
 
 

@@ -6,7 +6,7 @@ import pytest
 from skprivbn.exceptions import PartyError
 from skprivbn.federation.site._file import SiteFile
 from skprivbn.federation.site._snapshots import RowSketch, Snapshots
-from skprivbn.federation.site._state import SiteState
+from skprivbn.federation.site._state import MAX_CONTENTS, SiteState
 from skprivbn.preprocessing import FederatedStandardScaler
 from tests.federation.site.loopback import connect, make_sites
 
@@ -122,6 +122,17 @@ def test_both_are_the_same_version(tmp_path, add_row):
     for _ in range(10):
         add_row("60,1,1")
     ask(tmp_path, "stays")
+
+
+def test_parts_which_peers_choose_displace_no_content(tmp_path, add_row):
+    ask(tmp_path, "people")
+    dataset = SiteFile.load(tmp_path / "north" / "site.toml").datasets["people"]
+    state, account = SiteState(dataset.state), dataset.account
+    (whole,) = state.contents(account)[1]
+    parts = [{"is_part": True, "n_rows": n} for n in range(MAX_CONTENTS + 2)]
+    for part in parts:
+        state.add_content(account, part)
+    assert state.contents(account)[1] == [whole, *parts[2:]]
 
 
 def test_sketches_bound_the_number_of_changed_rows():
