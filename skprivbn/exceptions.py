@@ -124,7 +124,8 @@ class PartyError(RuntimeError):
         "without individual= as those before",
         "changed-little": "its data, or the records that it has in common with others, "
         "changed by fewer rows than its minimum since they were asked an exact "
-        "question: the difference of the answers would show them",
+        "question: the difference of the answers would show them (ask again when more "
+        "have changed, or with epsilon= where the estimator has it)",
         "other-account": "its data were charged to another account, under another name "
         "of the dataset: its people are told what to do by site-policy --check",
         "cannot-record": "it cannot write down what it is asked (disk full, or no "
