@@ -1,4 +1,4 @@
-"""Pictures of networks, of what parties sent, and of what privacy costs."""
+"""Plots of networks, messages and privacy costs, and reports of fits."""
 
 from skprivbn.inspection._charts import (
     ExpectedErrorDisplay,

@@ -132,7 +132,7 @@ class LedgerDisplay:
 
 @dataclass(eq=False, repr=False)
 class ExpectedErrorDisplay:
-    """Errors to expect in the tables of a private model, the largest on top.
+    """Expected errors of the tables of a private model, the largest on top.
 
     Use :meth:`from_estimator` to make one. It shows nothing that was not released.
 

@@ -28,12 +28,12 @@ class Svg(str):
 
 
 def message_diagram(estimator: Any, path: str | PathLike | None = None) -> str | None:
-    """Draw who sent what to whom in a fit, from top to bottom.
+    """Draw the messages of a fit as a sequence diagram, from top to bottom.
 
     The drawing is made from the fit's own record, `ledger_`. All parties share one
-    lifeline, with a second one where parties talk to each other. A message that was
-    repeated is drawn once, in a box that says how often. Green is what its reader
-    cannot make sense of, orange and red is what can be read.
+    lifeline, with a second one if parties send messages to each other. A repeated
+    message is drawn once, in a box with the number of repetitions. Green messages are
+    unreadable to their receiver; orange and red ones can be read.
 
     Parameters
     ----------

@@ -249,7 +249,7 @@ def _axes_of(covariance, n_std):
 
 @dataclass(eq=False, repr=False)
 class RandomEffectsDisplay:
-    """Random effects with intervals, in order: a caterpillar.
+    """Random effects with intervals, in ascending order (a caterpillar plot).
 
     Use :meth:`from_estimator` to make one.
 

@@ -43,13 +43,13 @@ def privacy_report(
     """Write a report of two pages for a data protection officer: who learnt what.
 
     The report is made from the fit's own record, `ledger_`. It answers five questions
-    first: whether anybody learnt who is in another's file, what the researcher read,
-    what other parties read, what could be broken by whom, and what it means for one
-    person. A drawing of the messages, the full list of what was read, the protection,
-    its limits and a hash of the transcript follow. It is one HTML file that loads
-    nothing, for a screen, a phone or paper. It holds no data and nothing learnt from
-    them, but for the errors to expect of noisy tables, which were released; it does
-    name the parties.
+    first: did anybody learn who is in another party's file, what did the researcher
+    read, what did other parties read, who could break the protection, and what do the
+    numbers mean for one person. A drawing of the messages, the full list of opened
+    values, the protection, its limits and a hash of the transcript follow. The report
+    is one HTML file without external resources, for a screen, a phone or paper. It
+    holds no data, and no results except the expected errors of noisy tables, which
+    were released; it does name the parties.
 
     Parameters
     ----------

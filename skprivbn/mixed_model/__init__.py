@@ -1,4 +1,4 @@
-"""Mixed models: rows share random effects, and several parties hold the rows."""
+"""Mixed models: regressions with random effects of clusters, on rows of parties."""
 
 # not from deeper: CPython 3.11 maps memory at thousands of calls in deep imports
 import sklearn  # noqa: F401

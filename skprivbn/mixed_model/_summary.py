@@ -373,7 +373,7 @@ class GLMMSummary:
 
 @dataclass(frozen=True)
 class LikelihoodRatioTest:
-    """The comparison of two models, one of which is a special case of the other.
+    """Likelihood ratio test of two models, one of which is a special case of the other.
 
     Attributes
     ----------
@@ -401,8 +401,8 @@ class LikelihoodRatioTest:
 def likelihood_ratio_test(smaller: Any, larger: Any) -> LikelihoodRatioTest:
     """Compare two fitted mixed models, as R's ``anova`` does.
 
-    Where a variance is zero in the smaller model, the p value is too large (on average
-    twice for one variance), since zero is at the boundary: the test is cautious.
+    If a variance is zero in the smaller model, the test is conservative: zero is at the
+    boundary, and the p value is too large (on average twice for one variance).
 
     Parameters
     ----------

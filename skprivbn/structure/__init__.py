@@ -1,4 +1,4 @@
-"""Who depends on whom: structure learning over parties."""
+"""Structure learning: graphs of Bayesian networks from rows or columns of parties."""
 
 # not from deeper: CPython 3.11 maps memory at thousands of calls in deep imports
 import sklearn  # noqa: F401

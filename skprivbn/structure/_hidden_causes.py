@@ -237,13 +237,13 @@ def _log_likelihood(sums, numbers):
 
 
 class FederatedFCI(PrivateEstimator):
-    """Causes and hidden common causes, by FCI on secure sums.
+    """Learn causes and hidden common causes by FCI on secure sums.
 
-    Other structure learners take it that no cause of two columns is missing. FCI does
-    not: it says which edges are causes, which are due to a hidden cause, and which may
-    be either. Tests of partial correlation need no more than the pooled covariance, of
-    which the parties add their shares without showing them. Tests of discrete columns
-    need contingency tables, which the parties add up when a test comes to them.
+    Other structure learners assume that no common cause of two columns is missing. FCI
+    does not: it distinguishes edges that are causes, edges that are due to a hidden
+    cause, and edges that may be either. Tests of partial correlation need only the
+    pooled covariance, which is a secure sum. Tests of discrete columns need
+    contingency tables, each of which is a secure sum when a test needs it.
 
     Read more in the :ref:`User Guide <structure_federated>`.
 

@@ -142,10 +142,11 @@ def _own_votes(me, learner, X):
 
 
 class VotingStructureLearner(ContinuousNetworkMixin, FederatedEstimator):
-    """Every party learns a graph alone; edges that enough of them found are kept.
+    """Learn a network by a vote on graphs that the parties learn alone.
 
-    The baseline that federated learners are to beat when parties hold few rows. Votes
-    are added without showing who voted for what.
+    Edges that enough parties found are kept. This is the baseline for federated
+    learners when parties hold few rows. Votes are a secure sum: nobody learns the
+    votes of a single party.
 
     Read more in the :ref:`User Guide <structure_federated>`.
 

@@ -30,10 +30,10 @@ from skprivbn.utils._typing import TableLike, WeightsLike
 
 
 class FederatedDynotears(ADMMMixin, FederatedEstimator):
-    """Dynamic network of time series held by different parties.
+    """Learn a dynamic network from time series of several parties.
 
-    Every variable is a linear function of others at the same time (acyclic) and of
-    all variables at earlier times (free). The rounds are those of
+    Every variable is a linear function of other variables at the same time (without
+    cycles) and of all variables at earlier times. The rounds are those of
     :class:`FederatedNotearsADMM` with both kinds of weights as parameters.
 
     Read more in the :ref:`User Guide <structure_federated>`.

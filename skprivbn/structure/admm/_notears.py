@@ -171,11 +171,11 @@ class ADMMMixin(RenamedParameters, CallbackSupportMixin, RowsMixin):
 
 
 class FederatedNotearsADMM(ADMMMixin, ContinuousNetworkMixin, PrivateEstimator):
-    """NOTEARS over row holders by consensus ADMM, with secure sums.
+    """Learn a network by NOTEARS on rows of parties, in rounds of secure sums.
 
-    Every party fits its own rows near a common graph; the common graph is the sparse
-    acyclic one nearest to what the parties ask for on average. Only the sum of what
-    they ask for is disclosed in every round, and to the parties only.
+    Consensus ADMM: every party fits its own rows near a common graph. The common graph
+    is the sparse acyclic graph nearest to the mean of the parties' solutions. In every
+    round only the sum of these solutions is disclosed, and only to the parties.
 
     Read more in the :ref:`User Guide <structure_federated>`.
 

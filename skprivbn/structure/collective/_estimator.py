@@ -141,9 +141,8 @@ class CollectiveBayesianNetwork(
     """Learn a discrete Bayesian network from columns of several sites.
 
     Every site learns a network of its own columns. The first site, the centre, learns
-    the links that cross sites, from tables that the sites count together without
-    showing a row, or from a part of the rows, as in [1]_. The collective network has
-    the edges of both.
+    the links between sites, from tables that are counted on secret shares, or from a
+    part of the rows, as in [1]_. The collective network has the edges of both.
 
     Read more in the :ref:`User Guide <collective>`.
 

@@ -71,16 +71,16 @@ from skprivbn.utils._typing import RandomStateLike
 class FederatedGaussianBayesianNetwork(
     EitherPartitionMixin, ContinuousNetworkMixin, RenamedParameters, PrivateEstimator
 ):
-    """Structure of a Gaussian network from secure sums over data holders.
+    """Learn a Gaussian Bayesian network from rows or columns of parties.
 
-    Count, column sums and cross-products are all that linear Gaussian structure
-    learning needs to know of the rows. The parties add theirs without showing them:
-    first the sums, then products about the mean, so that columns may be far from zero.
-    The search then runs on the pooled covariance. For linear data this is more
-    accurate, faster and discloses less than :class:`FederatedNotearsADMM`.
+    Linear Gaussian structure learning needs only the number of rows, column sums and
+    cross-products. Two secure sums add these over the parties: first the column sums,
+    then products about the mean, so that columns may be far from zero. The search then
+    runs on the pooled covariance. For linear data this is more accurate and faster than
+    :class:`FederatedNotearsADMM`, and discloses less.
 
-    Parties may also hold columns about the same records (`parties`). Then every pair
-    of them multiplies its columns by oblivious transfers, and the coordinator learns
+    Parties may also hold columns about the same records (`parties`). Then every pair of
+    parties multiplies its columns by oblivious transfers, and the coordinator learns
     the same covariance.
 
     Read more in the :ref:`User Guide <structure_federated>`.

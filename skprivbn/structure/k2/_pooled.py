@@ -58,10 +58,10 @@ class K2NetworkMixin(DiscreteNetworkMixin):
 class K2StructureLearner(K2NetworkMixin, BaseEstimator):
     """Learn a discrete Bayesian network by K2 from a pooled table.
 
-    Goes through the columns in a given order and adds to each, greedily, the earlier
-    column that raises its score most, until none does [1]_. Scores are integers with
-    24 fractional bits, so that :class:`PrivateK2StructureLearner` finds exactly the
-    same network without anybody seeing the whole table.
+    K2 takes the columns in a given order. To the parents of each it adds, greedily, the
+    earlier column that raises the score most, until no column raises it [1]_. Scores
+    are integers with 24 fractional bits, so that :class:`PrivateK2StructureLearner`
+    finds exactly the same network on secret shares.
 
     Read more in the :ref:`User Guide <private_k2>`.
 

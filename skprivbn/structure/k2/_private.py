@@ -47,10 +47,10 @@ class PrivateK2StructureLearner(CallbackSupportMixin, K2NetworkMixin, BaseEstima
 
     Two or more institutions hold different columns about the same records. They find
     the network that :class:`K2StructureLearner` would find on the joined table, while
-    counts, scores and comparisons stay secret-shared: what is opened is, for every
-    column, the ordered list of its parents [1]_, or only their set. Secure against
-    parties that follow the protocol and try to learn from what they see; of more than
-    two, all but one may collude. The implementation is not audited.
+    counts, scores and comparisons stay secret-shared. Only the ordered list of parents
+    of every column is opened [1]_, or only their set. The protocol is secure against
+    semi-honest parties; of more than two, all but one may collude. The implementation
+    is not audited.
 
     Read more in the :ref:`User Guide <private_k2>`.
 

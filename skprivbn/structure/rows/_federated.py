@@ -88,10 +88,10 @@ class FederatedBayesianNetwork(
 ):
     """Learn a discrete or mixed Bayesian network from rows or columns of parties.
 
-    Every party runs the same search for a graph. Whenever it needs a contingency
-    table, the parties count their own rows and add the counts up without showing
-    them: many tables in a round, only those that the search needs, and none of them
-    twice. The network is the one that pooled rows would give, to the last edge.
+    Every party runs the same search for a graph. When the search needs contingency
+    tables, the parties count their own rows, and a secure sum adds the counts: many
+    tables in a round, only those that the search needs, and none of them twice. The
+    network equals that of the pooled rows.
 
     Parties may also hold columns about the same records (`parties`). Then tables, and
     sums of continuous columns, are computed on shares before they are opened.
