@@ -507,7 +507,7 @@ BAD = {
     "party without states": (
         {"states": None},
         {"party": np.arange(4000) % 3},
-        "public states",
+        "need states=, the public labels",
     ),
     "individual without contribution": (
         {},

@@ -122,7 +122,7 @@ def test_private_tables_take_categories_to_be_public(frame):
     with pytest.warns(PrivacyLeakWarning, match="categories.*taken to be public"):
         learner.fit(frame, party=party)
     assert learner.network_.states == dict.fromkeys(NODES, LABELS)
-    with pytest.raises(ValueError, match="categories of all columns"):
+    with pytest.raises(ValueError, match="or columns of categories, and bins="):
         learner.fit(PLAIN, party=party)
 
 

@@ -363,7 +363,7 @@ def join_by_labels(folder):
     names, found = ["FederatedGaussianBayesianNetwork"], []
     X = open_sites(folder, tables, kinds, names).columns(list(columns.values()))
     # the package would not ask so
-    X.keys, X.has_keys = "person", True
+    X.keys, X.has_keys, X.reveal_membership = "person", True, True
     bank = folder / "bank" / "icu.csv"
     for n_left_out in range(2):
         lines = bank.read_text().splitlines()
