@@ -64,8 +64,7 @@ SECTIONS = {
         "CPU seconds now and in release 0.2, beside a peer or, where there is none, a "
         "floor; how much of its bar each work takes (above 1 misses it). Then where "
         "the time of the three worst goes, and how times grow: exponents of log-log "
-        "slopes. The machine was loaded (15 processes on two cores), which seconds "
-        "show more than ratios do.",
+        "slopes. The machine was idle.",
     ),
     "first_release_fits": Section(
         "Small fits, against release 0.2",
