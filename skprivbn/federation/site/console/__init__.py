@@ -153,7 +153,7 @@ def _charts(dataset):
         if content["version"] == dataset.version
     ]
     # rows are counted with the first exact question
-    most = dataset.max_exact_numbers * max(n_rows) if n_rows else math.inf
+    most = math.floor(dataset.max_exact_numbers * max(n_rows)) if n_rows else math.inf
     yield draw(f"exact numbers disclosed, version {dataset.version}", steps, most)
 
 
